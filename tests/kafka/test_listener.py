@@ -132,3 +132,19 @@ def test_users_and_quotas_are_administered(served: Served) -> None:
     told = served.config("--describe", *user)
     assert "producer_byte_rate=1000000.0" in told
     assert "SCRAM-SHA-256=iterations=8192" in told
+
+
+def test_java_writes_transactions_and_its_tool_lists_them(served: Served) -> None:
+    done = run_java(
+        f"{TOOLS}.ProducerPerformance",
+        *("--topic", "transactional", "--num-records", 3000, "--record-size", 100, "--throughput", 5000),
+        *("--transactional-id", "perf", "--transaction-duration-ms", 50),
+        *("--producer-props", f"bootstrap.servers={served.address}", "acks=all"),
+    )
+    assert "3000 records sent" in done.stdout, done.stderr
+    with Consumer(served.broker.address, topics=["transactional"], isolation="read_committed") as consumer:
+        assert sum(1 for _ in consumer.records(until="latest")) == 3000
+    assert "perf" in served.tool("TransactionsCommand", "list")
+    assert "Empty" in served.tool("TransactionsCommand", "describe", "--transactional-id", "perf")
+    producers = served.tool("TransactionsCommand", "describe-producers", "--topic", "transactional", "--partition", 0)
+    assert "None" in producers.splitlines()[-1]  # no transaction is open

@@ -30,6 +30,7 @@ from msgspec import Struct, field
 from warmlog_broker.data_dirs.deletion import is_leftover, rename_to_deleted
 from warmlog_broker.data_dirs.directory_set import DirectorySet
 from warmlog_broker.metadata.metadata_log import Entry, NodeState, PartitionsAssigned, TopicCreated
+from warmlog_broker.metadata.store import ClusterStore
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, DataDirectory
 from warmlog_broker.storage.directory.partition_files import METADATA_NAME, stored_topic_id
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -92,14 +93,15 @@ class _Found:
                 self.futures.setdefault(key, []).append((directory, path))
 
 
-def find_assignments(directories: DirectorySet, topics: Mapping[str, TopicCreated], state: NodeState) -> Assignments:
-    """Assign every partition of `topics`, by name. Finishes moves that were decided; creates nothing."""
+def find_assignments(directories: DirectorySet, cluster: ClusterStore, state: NodeState) -> Assignments:
+    """Assign every partition that this broker has by `cluster`. Finishes moves that were decided; creates nothing."""
+    topics = cluster.state.topics
     found = _Found(directories, topics)
     _warn_of_unknown(found, topics)
     assignments = Assignments()
     for name, entry in topics.items():
         known = state.assignments.get(entry.topic_id, {})
-        for index in range(entry.partitions):
+        for index in cluster.here(entry):
             key = TopicPartition(name, index)
             if index in known:
                 assignments.known[key] = known[index]

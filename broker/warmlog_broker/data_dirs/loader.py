@@ -178,7 +178,7 @@ async def load_partitions(
     The cluster is asked for leader epochs before the first log is opened.
     """
     loop, topics = asyncio.get_running_loop(), cluster.state.topics
-    assignments = await loop.run_in_executor(threads, find_assignments, directories, topics, node.state)
+    assignments = await loop.run_in_executor(threads, find_assignments, directories, cluster, node.state)
     await node.commit(assignments.changes)
     await cluster.begin_epochs(_left_open(assignments, directories))
     opening = partial(_open_logs, assignments, cluster.state, opener, config, progress)

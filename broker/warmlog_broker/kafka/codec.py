@@ -4,8 +4,8 @@ from typing import Any, ClassVar
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.kafka.translators import Served
-from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, Pieces
-from warmlog_broker.network.request import Slices, StartedRequest, slices_bytes
+from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, Pieces, slices_bytes
+from warmlog_broker.network.request import Slices, StartedRequest
 from warmlog_protocol.errors import ApiError
 from warmlog_protocol.kafka.connection import KafkaConnection, KafkaRequest
 from warmlog_protocol.kafka.schema import Api

@@ -65,6 +65,10 @@ class ClusterStore(Protocol):
         """
         ...
 
+    def here(self, topic: TopicCreated) -> Sequence[int]:
+        """Return the partitions of `topic` of which this broker has a replica."""
+        ...
+
     def is_deleted(self, topic_id: bytes) -> bool:
         """Return whether the topic is gone for good, which is more than that this broker does not know it yet."""
         ...
@@ -152,6 +156,10 @@ class LoneClusterStore:
                 self._versions[subject] = self.version
             while len(self._versions) > REMEMBERED_SUBJECTS:
                 self._forgotten = self._versions.pop(next(iter(self._versions)))
+
+    def here(self, topic: TopicCreated) -> Sequence[int]:
+        """As `ClusterStore.here`: all of them."""
+        return range(topic.partitions)
 
     def is_deleted(self, topic_id: bytes) -> bool:
         """As `ClusterStore.is_deleted`: the state is never late."""

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.network.request import Endpoint, Slices, StartedRequest, slices_bytes
+from warmlog_broker.network.request import Endpoint, Slices, StartedRequest
 from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol.errors import ApiError
 from warmlog_protocol.messages import HandshakeRequest, Message
@@ -19,6 +19,11 @@ SMALL_BUFFER_BYTES = 8 * 1024
 """The receive buffer of a new or idle connection, of which there may be thousands."""
 Pieces: TypeAlias = tuple[bytes | FileSlice, ...] | list[bytes | FileSlice]
 """A response as it is sent, one piece after another."""
+
+
+def slices_bytes(slices: Slices) -> int:
+    """Return the size of all batches of a response."""
+    return sum([len(piece) if isinstance(piece, bytes) else piece.size_bytes for each in slices for piece in each])
 
 
 class ReceivedRequest(Protocol):

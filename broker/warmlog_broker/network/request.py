@@ -25,11 +25,6 @@ Slices: TypeAlias = Sequence[Sequence[FileSlice | bytes]]
 """The batches of a response: file ranges, or bytes, for each partition in the message, in its order."""
 
 
-def slices_bytes(slices: Slices) -> int:
-    """Return the size of all batches of a response."""
-    return sum([len(piece) if isinstance(piece, bytes) else piece.size_bytes for each in slices for piece in each])
-
-
 class Life(Struct):
     """Whether a connection has ended: for what is kept longer than it."""
 

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import structs
 
-from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest
+from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest, slices_bytes
 from warmlog_broker.network.request import (
     CURRENT_REQUEST,
     NO_DEADLINE_S,
@@ -22,7 +22,6 @@ from warmlog_broker.network.request import (
     Slices,
     StartedRequest,
     request_number,
-    slices_bytes,
 )
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.internal_error import own_failure

@@ -33,10 +33,13 @@ class PartitionState(Enum):
 
 
 class Role(Enum):
-    """What this broker is for a partition, in the partition's leader epoch."""
+    """What this broker does for a partition, in the partition's leader epoch.
+
+    `replication/replica` has finer ones: whoever aligns its log, stands for election or refuses is IDLE here.
+    """
 
     IDLE = auto()
-    """It has not been told yet, or has resigned: another broker leads, or none."""
+    """It has not been told yet, or neither copies nor appends now."""
     FOLLOWING = auto()
     """It copies what the leader has."""
     LEADING = auto()

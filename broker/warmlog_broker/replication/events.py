@@ -10,7 +10,7 @@ from enum import Enum
 import msgspec
 
 from warmlog_broker.replication.alignment import Diverging, Epochs, Log
-from warmlog_broker.replication.record import PartitionRecord
+from warmlog_broker.replication.record import Nodes, PartitionRecord
 
 NEVER = -1_000_000_000
 """A time before all others, in milliseconds."""
@@ -49,7 +49,7 @@ class Session(msgspec.Struct, frozen=True):
 Sessions = Mapping[int, Session]
 
 
-# What brokers say to each other about a partition.
+# What brokers say to each other about a partition. A fetch and a report are events of the leader.
 
 
 class Fetch(msgspec.Struct, frozen=True):
@@ -149,24 +149,12 @@ class Written(msgspec.Struct, frozen=True):
     record: PartitionRecord | None = None
 
 
-class Fetched(msgspec.Struct, frozen=True):
-    """A replica asks this broker."""
-
-    fetch: Fetch
-
-
 class Answered(msgspec.Struct, frozen=True):
     """The answer to a fetch has come, with batches that end at `next_offset`; `epochs` begin within."""
 
     answer: Answer
     next_offset: int
     epochs: Epochs = ()
-
-
-class Reported(msgspec.Struct, frozen=True):
-    """A follower has flushed."""
-
-    report: Report
 
 
 class Produced(msgspec.Struct, frozen=True):
@@ -216,6 +204,19 @@ class MinIsrSet(msgspec.Struct, frozen=True):
     min_isr: int
 
 
+class RecoveryAsked(msgspec.Struct, frozen=True):
+    """This replica is to lead although what is committed may be lost: by an operator's word, or as it has most of all
+    that are left. `nonce` names the recovery."""
+
+    nonce: str
+
+
+class TargetSet(msgspec.Struct, frozen=True):
+    """The replicas that an operator wants; None if they may stay."""
+
+    replicas: Nodes | None
+
+
 class HandOverAsked(msgspec.Struct, frozen=True):
     """The broker stops, or another replica is preferred: `to`, or the one that has most."""
 
@@ -227,8 +228,8 @@ class Ticked(msgspec.Struct, frozen=True):
 
 
 Event = (
-    RecordSeen | SessionsSeen | Written | Fetched | Answered | Reported | Produced | Flushed | Cut | StartRaised
-    | Compacted | Failed | MinIsrSet | HandOverAsked | Ticked
+    RecordSeen | SessionsSeen | Written | Fetch | Answered | Report | Produced | Flushed | Cut | StartRaised
+    | Compacted | Failed | MinIsrSet | HandOverAsked | RecoveryAsked | TargetSet | Ticked
 )  # fmt: skip
 
 

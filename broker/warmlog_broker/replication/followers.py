@@ -114,7 +114,6 @@ def may_join(
     return (
         node not in record.isr
         and node in record.replicas
-        and node not in record.removing
         and session is not None
         and session.is_ready
         and session.broker_epoch == follower.broker_epoch

@@ -84,7 +84,11 @@ def _diverged(turn: Turn, diverging: alignment.Diverging, leader_start: int) -> 
             f" the high watermark {replica.log.high_watermark}"
         )
         return
-    cut(turn, end)
+    if end < replica.log.start:
+        replica.is_cutting = True
+        turn.do(ev.Empty(leader_start, 0))
+    else:
+        cut(turn, end)
 
 
 def _begin_anew(turn: Turn, answer: ev.Answer) -> None:
@@ -203,5 +207,5 @@ def repair(turn: Turn) -> None:
         if turn.propose(Exclude()):
             replica.exclusion = replica.number
     elif record.leader != NO_LEADER:
-        replica.is_cutting = True
+        replica.is_cutting = replica.is_repairing = True
         turn.do(ev.Empty(0, 0))

@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from warmlog_broker.replication import alignment, followers
+from warmlog_broker.replication import alignment, followers, reassignment
 from warmlog_broker.replication import events as ev
-from warmlog_broker.replication.record import Expand, HandOver, SetMinIsr, Shrink
+from warmlog_broker.replication.record import Expand, HandOver, Nodes, SetMinIsr, Shrink
 from warmlog_broker.replication.replica import Leading, Proposal, Replica, Role, Turn
 
 
@@ -178,11 +178,35 @@ def improve(turn: Turn) -> None:
             return
     if leading.hand_over_ms is not None:
         _hand_over(turn, leading)
+    else:
+        _reassign(turn, replica.wanted_replicas)
+
+
+def _reassign(turn: Turn, target: Nodes | None) -> None:
+    step = reassignment.next_step(turn.replica.record, target, turn.replica.sessions)
+    if isinstance(step, HandOver):
+        ask_hand_over(turn, step.to)
+    elif step is not None:
+        turn.propose(step)
 
 
 def joining(node: int, follower: followers.Follower) -> dict[int, int]:
     """Return the registration that must hold for a replica to join: that of its fetch, since a restart may lose all."""
     return {node: follower.broker_epoch}
+
+
+def min_isr_set(turn: Turn, event: ev.MinIsrSet) -> None:
+    turn.replica.wanted_min_isr = event.min_isr
+    improve(turn)
+
+
+def target_set(turn: Turn, event: ev.TargetSet) -> None:
+    turn.replica.wanted_replicas = event.replicas
+    improve(turn)
+
+
+def hand_over_asked(turn: Turn, event: ev.HandOverAsked) -> None:
+    ask_hand_over(turn, event.to)
 
 
 def ask_hand_over(turn: Turn, to: int | None) -> None:
@@ -217,7 +241,8 @@ def ticked(turn: Turn) -> None:
     """Look at what time changes: members that lag, a disk that hangs, a confirmation that runs out."""
     replica, leading = turn.replica, turn.replica.leading
     assert leading is not None
-    own, times = leading.own, replica.times
+    own, times = followers.progressed(leading.own, replica.log.end, turn.now_ms), replica.times
+    turn.change(own=own)
     if is_stuck(own, turn.now_ms, times.flush_ms):
         ask_hand_over(turn, None)
     improve(turn)

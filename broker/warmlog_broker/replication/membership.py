@@ -86,7 +86,7 @@ def lost(found: FoundLog | None, topic_id: str, directory: str | None, high_wate
     """
     if directory is None:
         return None
-    if found is None or found.topic_id != topic_id:
+    if found is None or not is_log_of(found.topic_id, topic_id):
         return "there is no log of this topic"
     if found.directory != directory:
         return f"the log is in the directory {found.directory}, not in {directory}"
@@ -95,6 +95,11 @@ def lost(found: FoundLog | None, topic_id: str, directory: str | None, high_wate
     if found.end < high_watermark:
         return f"the log ends at {found.end}, before what was committed: {high_watermark}"
     return None
+
+
+def is_log_of(found_id: str, topic_id: str) -> bool:
+    """Return whether a log that was found under the name of a topic is of that topic, and not of a deleted one."""
+    return found_id == topic_id
 
 
 def max_leader_epoch(record: PartitionRecord) -> int:

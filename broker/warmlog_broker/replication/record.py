@@ -111,6 +111,10 @@ class Restart(msgspec.Struct, frozen=True):
     was_closed: bool = False
 
 
+class Withdraw(msgspec.Struct, frozen=True):
+    """The author changes nothing, so that an earlier change of its own, which may be under way, cannot be applied."""
+
+
 class SetMinIsr(msgspec.Struct, frozen=True):
     """The leader takes over the topic's setting."""
 
@@ -131,12 +135,12 @@ class Cancel(msgspec.Struct, frozen=True):
     """The leader ends a reassignment without its result: those in `adding` leave."""
 
 
-Change = Elect | Expand | Shrink | HandOver | Exclude | Restart | SetMinIsr | Grow | Complete | Cancel
+Change = Elect | Withdraw | Expand | Shrink | HandOver | Exclude | Restart | SetMinIsr | Grow | Complete | Cancel
 
 
 def changed(record: PartitionRecord, change: Change, by: Author) -> PartitionRecord | ApiError:
     """Return the record after a change by its author; the error says why it is refused."""
-    if not isinstance(change, Elect | Exclude | Restart) and record.leader != by.node:
+    if not isinstance(change, Elect | Withdraw | Exclude | Restart) and record.leader != by.node:
         return FencedLeaderEpoch(f"node {by.node} does not lead: {record.leader} does, in epoch {record.leader_epoch}")
     if by.node not in record.replicas:
         return InvalidRequest(f"node {by.node} is not one of the replicas {record.replicas}")
@@ -148,6 +152,8 @@ def _changed(record: PartitionRecord, change: Change, author: int) -> PartitionR
     match change:
         case Elect():
             return _elected(record, change, author)
+        case Withdraw():
+            return record
         case Exclude():
             excluded = _with_isr(record, set(record.isr) - {author}, lost={author})
             return _led_by(excluded, NO_LEADER) if record.leader == author else excluded
@@ -170,8 +176,8 @@ def _changed_by_leader(
 ) -> PartitionRecord | ApiError:
     match change:
         case Expand(node):
-            if node not in record.replicas or node in record.removing:
-                return InvalidRequest(f"node {node} is not one of the replicas {record.replicas}, or is being removed")
+            if node not in record.replicas:
+                return InvalidRequest(f"node {node} is not one of the replicas {record.replicas}")
             return _with_isr(record, {*record.isr, node})
         case Shrink(nodes, lost):
             if author in nodes:

@@ -17,7 +17,7 @@ import msgspec
 from warmlog_broker.replication import events
 from warmlog_broker.replication.alignment import Log
 from warmlog_broker.replication.followers import Follower
-from warmlog_broker.replication.record import NO_LEADER, Author, Change, PartitionRecord, changed
+from warmlog_broker.replication.record import NO_LEADER, Author, Change, Nodes, PartitionRecord, changed
 from warmlog_protocol.errors import ApiError
 
 NO_RECORD = PartitionRecord(leader=NO_LEADER, leader_epoch=-1, replicas=(), isr=())
@@ -87,6 +87,8 @@ class Replica(msgspec.Struct):
 
     is_cutting: bool = False
     """A cut is under way: the bounds of the log are not known."""
+    is_repairing: bool = False
+    """What is cut is a damaged log: a sound one begins then."""
     vacant_since_ms: int | None = None
     """Since when the leader is missing."""
     fetch: events.Fetch | None = None
@@ -104,12 +106,13 @@ class Replica(msgspec.Struct):
 
     leading: Leading | None = None
     wanted_min_isr: int | None = None
+    wanted_replicas: Nodes | None = None
 
     refused: str = ""
     """Why it is REFUSED."""
     failed_in: int | None = None
     """The broker epoch in which the log turned out to be damaged; None if it is not."""
-    exclusion: int = 0
+    exclusion: int = -1
     """The number of the write that excludes it."""
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from warmlog_broker.replication import election, following, leading
 from warmlog_broker.replication import events as ev
-from warmlog_broker.replication import following, leading
 from warmlog_broker.replication.alignment import Log, with_epochs
-from warmlog_broker.replication.record import PartitionRecord
-from warmlog_broker.replication.replica import Replica, Role, Turn
+from warmlog_broker.replication.record import PartitionRecord, Withdraw
+from warmlog_broker.replication.replica import Proposal, Replica, Role, Turn
 
 
 def step(replica: Replica, event: ev.Event, now_ms: int) -> tuple[Replica, list[ev.Action]]:
@@ -80,21 +80,24 @@ def _sessions_seen(turn: Turn, event: ev.SessionsSeen) -> None:
 
 
 def _written(turn: Turn, event: ev.Written) -> None:
-    """Settle what was proposed.
+    """Settle what was proposed. What is there after a failure is news, also if the proposal was settled before.
 
-    After an unknown outcome, the same is written again until it succeeds, or fails since the record has changed. A
-    failure of another condition settles nothing then: it may hold again, and the first write be applied yet.
+    After an unknown outcome, the same is written again until it succeeds, or fails since the record has changed. If
+    another condition has failed, which may hold again, the first write may be applied yet: it is withdrawn.
     """
     replica, proposal = turn.replica, turn.replica.proposal
+    if event.outcome is ev.Outcome.FAILED and event.record is not None and event.revision > replica.revision:
+        see(turn, event.record, event.revision)
+        return
     if proposal is None or event.number != proposal.write.number:
         return
     if event.outcome is ev.Outcome.SUCCEEDED:
         see(turn, proposal.write.record, event.revision)
     elif event.outcome is ev.Outcome.UNKNOWN:
         unsettled(turn)
-    elif event.record is not None and event.revision > replica.revision:
-        see(turn, event.record, event.revision)
-    elif not may_be_applied_yet(turn):
+    elif may_be_applied_yet(proposal):
+        turn.propose(Withdraw())
+    else:
         replica.proposal = None
         take_role(turn)
 
@@ -105,17 +108,9 @@ def unsettled(turn: Turn) -> None:
     turn.replica.proposal = replace(proposal, is_unknown=True)
 
 
-def may_be_applied_yet(turn: Turn) -> bool:
-    proposal = turn.replica.proposal
-    return proposal is not None and proposal.is_unknown and 0 in proposal.write.sessions.values()
-
-
-def _fetched(turn: Turn, event: ev.Fetched) -> None:
-    leading.fetched(turn, event.fetch)
-
-
-def _reported(turn: Turn, event: ev.Reported) -> None:
-    leading.reported(turn, event.report)
+def may_be_applied_yet(proposal: Proposal) -> bool:
+    """Return whether a write that has failed may succeed yet: as an earlier copy, when a broker is not registered."""
+    return proposal.is_unknown and 0 in proposal.write.sessions.values()
 
 
 def _answered(turn: Turn, event: ev.Answered) -> None:
@@ -148,8 +143,8 @@ def counts(log: Log, event: ev.Flushed) -> bool:
 def _cut(turn: Turn, event: ev.Cut) -> None:
     replica = turn.replica
     replica.log, replica.is_cutting, replica.raising_start = event.log, False, 0
-    if replica.role is Role.REFUSED:
-        replica.refused, replica.failed_in, replica.role = "", None, Role.IDLE
+    if replica.is_repairing:
+        replica.is_repairing, replica.refused, replica.failed_in, replica.role = False, "", None, Role.IDLE
     if replica.role is Role.ALIGNING and replica.epoch == replica.record.leader_epoch:
         following.send_fetch(turn)
     else:
@@ -168,19 +163,17 @@ def _compacted(turn: Turn, event: ev.Compacted) -> None:
 def _failed(turn: Turn, event: ev.Failed) -> None:
     replica = turn.replica
     leading.resign(turn)
-    replica.fetch = None
+    replica.fetch, replica.is_repairing = None, False
     replica.failed_in = replica.broker_epoch
     turn.refuse(event.reason)
     following.repair(turn)
 
 
-def _min_isr_set(turn: Turn, event: ev.MinIsrSet) -> None:
-    turn.replica.wanted_min_isr = event.min_isr
-    leading.improve(turn)
-
-
-def _hand_over_asked(turn: Turn, event: ev.HandOverAsked) -> None:
-    leading.ask_hand_over(turn, event.to)
+def _recovery_asked(turn: Turn, event: ev.RecoveryAsked) -> None:
+    replica = turn.replica
+    is_able = replica.role in (Role.ALIGNING, Role.FOLLOWING) and replica.proposal is None and not replica.is_cutting
+    if is_able and replica.broker_epoch and election.is_vacant(replica.record, replica.sessions):
+        following.stand(turn, event.nonce)
 
 
 def _ticked(turn: Turn, _: ev.Event) -> None:
@@ -201,16 +194,18 @@ _STEPS: dict[type[Any], Callable[[Turn, Any], None]] = {
     ev.RecordSeen: _record_seen,
     ev.SessionsSeen: _sessions_seen,
     ev.Written: _written,
-    ev.Fetched: _fetched,
+    ev.Fetch: leading.fetched,
     ev.Answered: _answered,
-    ev.Reported: _reported,
+    ev.Report: leading.reported,
     ev.Produced: _produced,
     ev.Flushed: _flushed,
     ev.Cut: _cut,
     ev.StartRaised: _start_raised,
     ev.Compacted: _compacted,
     ev.Failed: _failed,
-    ev.MinIsrSet: _min_isr_set,
-    ev.HandOverAsked: _hand_over_asked,
+    ev.MinIsrSet: leading.min_isr_set,
+    ev.RecoveryAsked: _recovery_asked,
+    ev.TargetSet: leading.target_set,
+    ev.HandOverAsked: leading.hand_over_asked,
     ev.Ticked: _ticked,
 }

@@ -40,7 +40,7 @@ from warmlog_broker.storage.log.flush_plan import is_synced_at_once, sync_file_s
 from warmlog_broker.topics.broker_changes import BrokerChanges
 from warmlog_broker.topics.replica_mover import Moves
 from warmlog_broker.topics.topic_changes import TopicChanges
-from warmlog_broker.topics.topics import Topics
+from warmlog_broker.topics.topics import Topics, lead_alone
 from warmlog_protocol.errors import StorageError
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ class Engine:
             open_log=opener.create,
             threads=self._runtime.threads.disk,
             on_deleted=remover.add,
+            take_role=partial(lead_alone, self._cluster),
         )
         for entry, loaded in stored.topics:
             topics.add(entry, loaded)

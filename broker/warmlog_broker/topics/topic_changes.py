@@ -152,7 +152,7 @@ class TopicChanges:
         await self._topics.creator.forget(keys_of(topic.name, added))
         await self._cluster.commit([PartitionsAdded(entry.topic_id, entry.name, total)], expected=version)
         try:
-            await self._topics.assigned(entry, added)
+            await self._topics.assigned(entry, [number for number in self._cluster.here(entry) if number in added])
         except errors.ApiError as error:
             _log.error("partitions could not be added to topic %r: %s", entry.name, error)
             await self._undo(topic, added)

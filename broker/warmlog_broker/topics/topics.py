@@ -156,15 +156,17 @@ class Topics:
         open_log: Callable[[DataDirectory, TopicCreated, int, LogConfig], Log],
         threads: Executor,
         on_deleted: Callable[[Sequence[Path], int], None],
+        take_role: Callable[[TopicCreated, Partition], None],
     ) -> None:
         """`open_log` creates the log of a new topic's partition, in a thread. `on_deleted` removes directories, after a
-        delay in milliseconds."""
+        delay in milliseconds. `take_role` gives this broker its role for a partition that it serves from now on."""
         self._directories = directories
         self._cluster = cluster
         self._node = node
         self._config = config
         self._threads = threads
         self._on_deleted = on_deleted
+        self._take_role = take_role
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._watchers: dict[str, list[PartitionWatcher]] = {}
@@ -226,7 +228,8 @@ class Topics:
         topic = self.get(name)
         if to_change and topic.entry.is_internal:
             raise _internal_refusal(name)
-        return topic.partition(index)
+        found = topic.local.get(index)
+        return topic.partition(index) if found is None else found
 
     def assigned_to(self, directory_id: bytes) -> list[TopicPartition]:
         """Return the partitions that the metadata log assigns to that data directory, in order."""
@@ -243,17 +246,15 @@ class Topics:
         return LogConfig.from_settings(entry.settings, base=self._config.topic_defaults)
 
     def add(self, entry: TopicCreated, loaded: Mapping[int, LoadedPartition]) -> None:
-        """Serve a topic, or further partitions of one that exists, by their numbers, and lead them.
+        """Serve a topic, or further partitions of one that exists, by their numbers, each in its role.
 
         Their logs are open unless they have failed.
         """
         config, present = self.settings_of(entry), self._topics.get(entry.name)
         added = {number: self._serve(TopicPartition(entry.name, number), config, loaded[number]) for number in loaded}
         self._put(Topic(entry, config, {**(present.local if present is not None else {}), **added}))
-        for number, partition in added.items():
-            epoch = self._cluster.state.leader_epoch(entry, number)
-            # No log may have a later leader epoch than the current one.
-            partition.become_leader(max(epoch, partition.log.epochs.latest_epoch if partition.allows.read else -1))
+        for partition in added.values():
+            self._take_role(entry, partition)
         self._tell_changed(entry.name)
 
     def alter(self, entry: TopicCreated) -> Topic:
@@ -390,7 +391,7 @@ class Topics:
     async def _make(self, entry: TopicCreated) -> TopicCreated | errors.ApiError:
         """Create the directories of a topic that is in the store; if that fails, remove it from there."""
         try:
-            await self.assigned(entry, range(entry.partitions))
+            await self.assigned(entry, self._cluster.here(entry))
         except errors.ApiError as error:
             _log.error("topic %r could not be created: %s", entry.name, error)
             await self._undo(entry)
@@ -431,6 +432,12 @@ class Topics:
         if renamed.is_finished and self._directories.are_all_live:
             self._node.note(TopicRemoved(deleted.topic_id))
         _log.info("topic %r deleted", deleted.name)
+
+
+def lead_alone(cluster: ClusterStore, topic: TopicCreated, partition: Partition) -> None:
+    """Lead a partition: there is no other broker. No log may have a later leader epoch than the current one."""
+    epoch = cluster.state.leader_epoch(topic, partition.key.partition)
+    partition.become_leader(max(epoch, partition.log.epochs.latest_epoch if partition.allows.read else -1))
 
 
 def _internal_refusal(name: str) -> errors.InvalidTopic:

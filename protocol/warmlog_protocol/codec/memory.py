@@ -47,33 +47,30 @@ class ReusedMemory:
     """
 
     def __init__(self) -> None:
-        self._buffers: list[bytearray] = []
+        self.buffers: list[bytearray] = []
+        """All that are kept, in use or not."""
 
     def __call__(self, size_bytes: int) -> memoryview:
         """Return `size_bytes` of any content, which nothing else refers to. MemoryError if there is no memory."""
         if size_bytes > MOST_REUSED_BYTES:
             return zeroed_memory(size_bytes)
         rounded_bytes = -(-size_bytes // _PIECE_BYTES) * _PIECE_BYTES
-        for buffer in self._buffers:
+        for buffer in self.buffers:
             if rounded_bytes <= len(buffer) <= rounded_bytes + _PIECE_BYTES and not _is_in_use(buffer):
                 return memoryview(buffer)[:size_bytes]
         self.shrink()
-        self._buffers.append(bytearray(rounded_bytes))
-        return memoryview(self._buffers[-1])[:size_bytes]
-
-    @property
-    def buffer_count(self) -> int:
-        return len(self._buffers)
+        self.buffers.append(bytearray(rounded_bytes))
+        return memoryview(self.buffers[-1])[:size_bytes]
 
     def release(self) -> None:
         """Free all buffers, each as soon as it is not in use."""
-        self._buffers.clear()
+        self.buffers.clear()
 
     def shrink(self) -> None:
         """Free one buffer that is not in use, if there is one."""
-        for number, buffer in enumerate(self._buffers):
+        for number, buffer in enumerate(self.buffers):
             if not _is_in_use(buffer):
-                del self._buffers[number]
+                del self.buffers[number]
                 return
 
 

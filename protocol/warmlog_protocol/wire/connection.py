@@ -290,7 +290,7 @@ class ClientConnection(FrameBuffer):
     def received(self, count: int) -> list[ReceivedResponse]:
         """The responses that the last `count` bytes completed. Raises RemoteProtocolError if they are malformed."""
         frames = self.frames_received(count)
-        if frames and not frames[-1].is_payload_owned:
+        if self._reused.buffers and frames and not frames[-1].is_payload_owned:
             self._reused.shrink()
         return [self._response(frame) for frame in frames]
 

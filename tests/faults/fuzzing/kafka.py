@@ -79,10 +79,11 @@ def _filled(api: Api, version: int, struct_name: str, topic: str, records_bytes:
             value = _filled(api, version, field.kind, topic, records_bytes)
         elif field.kind == "records":
             value = records_bytes
-        elif field.name in _FILLINGS:
-            value = _FILLINGS[field.name]
         else:
             value = topic if field.name in ("name", "topic") else _VALUES.get(field.kind, 0)
+            filling = _FILLINGS.get(field.name)
+            if type(filling) is type(value):
+                value = filling
         values[field.name] = [value] if field.is_array else value
     return (api.request if struct_name == "request" else getattr(api.request, struct_name))(**values)
 

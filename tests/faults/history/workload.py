@@ -37,7 +37,7 @@ async def write(address: str, notes: WriterNotes, stopping: asyncio.Event, pause
             unsettled.append((number, sent))
             if len(unsettled) >= MAX_UNSETTLED:
                 await _settle(notes, *unsettled.popleft())
-            elif number % 20 == 0:
+            if number % 20 == 0:
                 await asyncio.sleep(pause_s)
         while unsettled:
             await _settle(notes, *unsettled.popleft())
@@ -62,7 +62,7 @@ async def read(address: str, topics: list[str], notes: Notes) -> None:
                     for record in batch:
                         assert record.value is not None
                         notes.note_read(Place(record.topic, record.partition, record.offset), record.value)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(1)
 
 
 async def tail(address: str, topics: list[str], notes: Notes) -> None:

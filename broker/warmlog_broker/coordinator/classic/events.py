@@ -17,27 +17,16 @@ A heartbeat in PREPARING is REBALANCE_IN_PROGRESS, and a sign of life like any o
 joined stays, with its session, so that its next process finds its place; that takes it over at once, without a
 rebalance if nothing about it has changed, and the id of the process before is fenced from then on.
 
-A step is all or nothing: if what it saves cannot be written, the caller forgets it, and the requests that it would have
-ended go on waiting.
+`phases` has what a step does. If what it saves cannot be written, it does not happen.
 """
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from msgspec import Struct
-from msgspec.structs import replace
-
 from warmlog_broker.coordinator.classic import messages as m
-from warmlog_broker.coordinator.classic.state import (
-    NEVER_MS,
-    Member,
-    Phase,
-    Rebalance,
-    chosen_protocol,
-    common_protocols,
-)
+from warmlog_broker.coordinator.classic import phases
+from warmlog_broker.coordinator.classic.phases import Step
+from warmlog_broker.coordinator.classic.state import Member, Phase, Rebalance, common_protocols
 from warmlog_protocol import errors
-from warmlog_protocol.messages import Message
 
 
 class Bounds(NamedTuple):
@@ -47,36 +36,6 @@ class Bounds(NamedTuple):
     max_session_timeout_ms: int
     max_members: int
     initial_delay_ms: int
-
-
-class Answer(NamedTuple):
-    """The response to a request, which may have waited."""
-
-    waiter: Any
-    response: Message | errors.ApiError
-
-
-class Step(Struct):
-    """What an event results in."""
-
-    after: Rebalance
-    now_ms: int
-    answers: list[Answer] = []
-    reason: str = ""
-    """Why a rebalance begins, as metrics say it; empty if none does."""
-    removed: list[tuple[Member, str]] = []
-    """Members that are gone, and why."""
-    is_quiet: bool = False
-    """Nothing has changed but how long members may be silent."""
-
-    def end(self, waiter: Any, response: Message | errors.ApiError) -> None:
-        """Respond to a request, if there is one."""
-        if waiter is not None:
-            self.answers.append(Answer(waiter, response))
-
-    def put(self, member: Member, **changes: Any) -> None:
-        """Set a member."""
-        self.after.members[member.member_id] = replace(member, **changes)
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -124,11 +83,11 @@ def join(
         joining=waiter,
     )
     if old is None:
-        _join_first(step, member, request.protocol_type, bounds)
+        phases.join_first(step, member, request.protocol_type, bounds.initial_delay_ms)
     elif old.member_id == member.member_id:
-        _join_again(step, old, member)
+        phases.join_again(step, old, member)
     else:
-        _replace(step, old, member, may_skip=request.may_skip_assignment)
+        phases.take_place(step, old, member, may_skip=request.may_skip_assignment)
     return step
 
 
@@ -145,15 +104,15 @@ def sync(before: Rebalance, request: m.SyncGroupRequest, waiter: Any, *, now_ms:
     member = step.after.members[member.member_id]
     if before.phase is Phase.STABLE:
         step.put(member, owes_sync=False)
-        step.end(waiter, _synced(step.after, member))
-        _watch_syncs(step)
+        step.end(waiter, phases.synced(step.after, member))
+        phases.watch_syncs(step)
     elif before.phase is Phase.COMPLETING:
-        step.end(member.syncing, _in_rebalance(request.group))
+        step.end(member.syncing, phases.in_rebalance(request.group))
         step.put(member, syncing=waiter, owes_sync=False)
         if before.leader == member.member_id:
-            _assign(step, dict(request.assignments))
+            phases.assign(step, dict(request.assignments))
     else:
-        step.end(waiter, _in_rebalance(request.group))
+        step.end(waiter, phases.in_rebalance(request.group))
     return step
 
 
@@ -161,7 +120,7 @@ def heartbeat(before: Rebalance, request: m.HeartbeatRequest, waiter: Any, *, no
     """Note that a member is alive. UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
     member = valid_member(before, request.group, request.member_id, request.generation, request.instance_id)
     step = _heard(before, member, now_ms)
-    step.end(waiter, _in_rebalance(request.group) if before.phase is Phase.PREPARING else m.HeartbeatResponse())
+    step.end(waiter, phases.in_rebalance(request.group) if before.phase is Phase.PREPARING else m.HeartbeatResponse())
     step.is_quiet = True
     return step
 
@@ -178,10 +137,10 @@ def leave(before: Rebalance, request: m.LeaveGroupRequest, waiter: Any, *, now_m
             continue
         codes.append(int(errors.ErrorCode.NONE))
         if member is not None:
-            _remove(step, member, "it has left")
+            phases.remove(step, member, "it has left")
             gone.append(member)
     step.end(waiter, m.LeaveGroupResponse(codes))
-    _look_again(step, "leave" if gone else "")
+    phases.look_again(step, "leave" if gone else "")
     return step
 
 
@@ -192,19 +151,19 @@ def expire(before: Rebalance, *, now_ms: int) -> Step:
     after.given_ids = {member_id: due_ms for member_id, due_ms in after.given_ids.items() if due_ms > now_ms}
     silent = [each for each in before.members.values() if not each.is_waiting and each.deadline_ms <= now_ms]
     for member in silent:
-        _remove(step, member, "its session has expired")
+        phases.remove(step, member, "its session has expired")
     reason = "session" if silent else ""
     if after.phase in (Phase.COMPLETING, Phase.STABLE) and after.due_ms <= now_ms:
         for member in [each for each in after.members.values() if each.owes_sync]:
-            _remove(step, member, "it has not synced in time")
+            phases.remove(step, member, "it has not synced in time")
             reason = "sync"
     is_over = after.due_ms <= now_ms
     if after.settles_ms is not None and after.settles_ms <= now_ms:
         after.settles_ms, is_over = None, True
     if after.phase is Phase.PREPARING and is_over:
-        _end_preparing(step)
+        phases.end_preparing(step)
     else:
-        _look_again(step, reason)
+        phases.look_again(step, reason)
     return step
 
 
@@ -234,7 +193,7 @@ def check_committer(rebalance: Rebalance, group: str, member_id: str, generation
     """
     member = valid_member(rebalance, group, member_id, generation, instance_id)
     if member.owes_sync or rebalance.saved is None or rebalance.saved.generation != generation:
-        raise _in_rebalance(group)
+        raise phases.in_rebalance(group)
 
 
 def heard(before: Rebalance, member_id: str, *, now_ms: int) -> Rebalance:
@@ -276,165 +235,6 @@ def _check_protocols(before: Rebalance, request: m.JoinGroupRequest, old: Member
         )
 
 
-def _join_first(step: Step, member: Member, protocol_type: str, bounds: Bounds) -> None:
-    after = step.after
-    step.put(member)
-    if after.phase is Phase.EMPTY:
-        after.protocol_type = protocol_type
-        after.phase = Phase.PREPARING
-        after.due_ms = step.now_ms + member.rebalance_timeout_ms
-        after.settles_ms = min(after.due_ms, step.now_ms + bounds.initial_delay_ms)
-        step.reason = "join"
-    elif after.settles_ms is not None:
-        after.settles_ms = min(after.due_ms, step.now_ms + bounds.initial_delay_ms)
-    else:
-        _prepare(step, "join")
-
-
-def _join_again(step: Step, old: Member, member: Member) -> None:
-    after = step.after
-    is_same = old.protocols == member.protocols
-    step.end(old.joining, errors.RebalanceInProgress("another request of the member to join has come"))
-    step.put(member, assignment=old.assignment, syncing=old.syncing, owes_sync=old.owes_sync)
-    if after.phase is Phase.PREPARING:
-        _look_again(step)
-    elif is_same and (after.phase is Phase.COMPLETING or after.leader != member.member_id):
-        _respond_joined(step, member.member_id)
-    else:
-        _prepare(step, "leader" if is_same else "metadata")
-
-
-def _replace(step: Step, old: Member, member: Member, *, may_skip: bool) -> None:
-    """Give the place of a static member to its next process."""
-    after = step.after
-    fenced = _fenced(old.instance_id)
-    step.end(old.joining, fenced)
-    step.end(old.syncing, fenced)
-    member = replace(member, assignment=old.assignment)
-    after.members = {each.member_id: each for each in (member if one is old else one for one in after.members.values())}
-    was_leader = after.leader == old.member_id
-    if was_leader:
-        after.leader = member.member_id
-    saved = after.saved
-    if saved is not None and any(each.member_id == old.member_id for each in saved.members):
-        members = tuple(
-            each._replace(member_id=member.member_id) if each.member_id == old.member_id else each
-            for each in saved.members
-        )
-        leader = member.member_id if saved.leader == old.member_id else saved.leader
-        after.saved = replace(saved, leader=leader, members=members)
-    if after.phase is Phase.PREPARING:
-        _look_again(step)
-    elif after.phase is Phase.STABLE and old.protocols == member.protocols:
-        after.saved = after.to_save()
-        _watch_syncs(step)
-        skips = was_leader and may_skip
-        _respond_joined(step, member.member_id, leader=None if skips or not was_leader else old.member_id, skips=skips)
-    else:
-        _prepare(step, "static")
-
-
-def _respond_joined(step: Step, member_id: str, *, leader: str | None = None, skips: bool = False) -> None:
-    """Respond to the JoinGroup of a member. `leader`: who it is told to be that, if that is not so: it must not
-    assign."""
-    after = step.after
-    member = after.members[member_id]
-    told = after.leader if leader is None else leader
-    listed = after.members.values() if told == member_id else ()
-    response = m.JoinGroupResponse(
-        after.generation,
-        after.protocol_type,
-        after.protocol,
-        told,
-        member_id,
-        [m.JoinedMember(each.member_id, each.instance_id, each.metadata(after.protocol)) for each in listed],
-        skips,
-    )
-    step.end(member.joining, response)
-    step.put(member, joining=None, deadline_ms=step.now_ms + member.session_timeout_ms)
-
-
-# --- phases -----------------------------------------------------------------------------------------------------------
-
-
-def _prepare(step: Step, reason: str) -> None:
-    """Begin a rebalance, unless one has begun: all members are to join again."""
-    after = step.after
-    if after.phase is not Phase.PREPARING:
-        for member in list(after.members.values()):
-            is_told = member.syncing is not None
-            step.end(member.syncing, errors.RebalanceInProgress("a rebalance has begun"))
-            deadline_ms = step.now_ms + member.session_timeout_ms if is_told else member.deadline_ms
-            step.put(member, syncing=None, owes_sync=False, deadline_ms=deadline_ms)
-        after.phase = Phase.PREPARING
-        after.due_ms = step.now_ms + _longest_ms(after.members.values())
-        step.reason = step.reason or reason
-    _look_again(step)
-
-
-def _look_again(step: Step, reason: str = "") -> None:
-    """Go on, if nobody is waited for any more. `reason`: members are gone, so that the others are to join again."""
-    after = step.after
-    if not after.members:
-        if after.phase is not Phase.EMPTY:
-            _become_empty(step)
-    elif after.phase is not Phase.PREPARING:
-        if reason:
-            _prepare(step, reason)
-    elif after.settles_ms is None and not after.given_ids and all(each.joining for each in after.members.values()):
-        _end_preparing(step)
-
-
-def _end_preparing(step: Step) -> None:
-    """Begin the next generation with those who have joined, and the static members."""
-    after = step.after
-    for member in [each for each in after.members.values() if each.joining is None and not each.instance_id]:
-        _remove(step, member, "it has not joined in time")
-    if not after.members:
-        _become_empty(step)
-        return
-    joined = [member for member in after.members.values() if member.joining is not None]
-    after.due_ms = step.now_ms + _longest_ms(after.members.values())
-    if not joined:
-        return  # static members all, which their sessions remove
-    after.settles_ms = None
-    after.phase = Phase.COMPLETING
-    after.generation += 1
-    after.protocol = chosen_protocol(after.members)
-    if after.leader not in {member.member_id for member in joined}:
-        after.leader = joined[0].member_id
-    after.members = {
-        name: replace(member, assignment=b"", owes_sync=member.joining is not None)
-        for name, member in after.members.items()
-    }
-    for member in joined:
-        _respond_joined(step, member.member_id)
-
-
-def _assign(step: Step, assignments: dict[str, bytes]) -> None:
-    """Give the leader's assignments to those who wait for them, and save them for all."""
-    after = step.after
-    after.phase = Phase.STABLE
-    for member in list(after.members.values()):
-        assigned = replace(member, assignment=assignments.get(member.member_id, b""))
-        step.end(member.syncing, _synced(after, assigned))
-        deadline_ms = member.deadline_ms if member.syncing is None else step.now_ms + member.session_timeout_ms
-        step.put(assigned, syncing=None, deadline_ms=deadline_ms)
-    after.saved = after.to_save()
-    _watch_syncs(step)
-
-
-def _watch_syncs(step: Step) -> None:
-    """Wait no longer for members to sync, if all have."""
-    if not any(member.owes_sync for member in step.after.members.values()):
-        step.after.due_ms = NEVER_MS
-
-
-def _become_empty(step: Step) -> None:
-    given_ids = step.after.given_ids
-    step.after = Rebalance(step.after.generation + 1, given_ids=given_ids)
-
-
 # --- members ----------------------------------------------------------------------------------------------------------
 
 
@@ -442,7 +242,7 @@ def _member(rebalance: Rebalance, group: str, member_id: str, instance_id: str) 
     """Return the member; FENCED_INSTANCE_ID if another one has its instance id, UNKNOWN_MEMBER_ID if there is none."""
     holder = rebalance.holder(instance_id) if instance_id else None
     if holder is not None and holder.member_id != member_id:
-        raise _fenced(instance_id)
+        raise phases.fenced(instance_id)
     member = rebalance.members.get(member_id)
     if member is None or member.instance_id != (instance_id or member.instance_id):
         raise errors.UnknownMemberId(
@@ -465,28 +265,3 @@ def _heard(before: Rebalance, member: Member, now_ms: int) -> Step:
     step = Step(before.copied(), now_ms)
     step.put(member, deadline_ms=now_ms + member.session_timeout_ms)
     return step
-
-
-def _remove(step: Step, member: Member, why: str) -> None:
-    """Remove a member, and end what waits for it."""
-    error = errors.UnknownMemberId(f"member {member.member_id!r} is removed: {why}")
-    step.end(member.joining, error)
-    step.end(member.syncing, error)
-    step.removed.append((member, why))
-    del step.after.members[member.member_id]
-
-
-def _synced(after: Rebalance, member: Member) -> m.SyncGroupResponse:
-    return m.SyncGroupResponse(after.protocol_type, after.protocol, member.assignment)
-
-
-def _longest_ms(members: Iterable[Member]) -> int:
-    return max(member.rebalance_timeout_ms for member in members)
-
-
-def _fenced(instance_id: str) -> errors.FencedInstanceId:
-    return errors.FencedInstanceId(f"another process has joined with instance id {instance_id!r}")
-
-
-def _in_rebalance(group: str) -> errors.RebalanceInProgress:
-    return errors.RebalanceInProgress(f"group {group!r} is in a rebalance: join again")

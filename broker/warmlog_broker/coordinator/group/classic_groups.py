@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple, Never
 
-from warmlog_broker.coordinator.classic import events
+from warmlog_broker.coordinator.classic import events, phases
 from warmlog_broker.coordinator.classic import messages as m
 from warmlog_broker.coordinator.classic.state import Rebalance
 from warmlog_broker.coordinator.framework.decision import Decision
@@ -29,8 +29,8 @@ from warmlog_protocol.messages import Message
 CLIENT_ID_CHARACTERS = 200
 """Of a client id, as a part of member ids."""
 
-Decide = Callable[[Groups], Decision[events.Step]]
-Run = Callable[[str, Decide], events.Step | Awaitable[events.Step]]
+Decide = Callable[[Groups], Decision[phases.Step]]
+Run = Callable[[str, Decide], phases.Step | Awaitable[phases.Step]]
 """As `Coordinator.run`."""
 
 
@@ -58,13 +58,13 @@ class _Alarm(NamedTuple):
 class _Change:
     """A decision about a group, as the framework calls it. Its step takes effect at once, or when it is durable."""
 
-    def __init__(self, name: str, decide: Decide, happened: Callable[[Groups, str, events.Step], None]) -> None:
+    def __init__(self, name: str, decide: Decide, happened: Callable[[Groups, str, phases.Step], None]) -> None:
         self._name = name
         self._decide = decide
         self._happened = happened
-        self._undurable: tuple[Groups, events.Step] | None = None
+        self._undurable: tuple[Groups, phases.Step] | None = None
 
-    def __call__(self, groups: Groups) -> Decision[events.Step]:
+    def __call__(self, groups: Groups) -> Decision[phases.Step]:
         decision = self._decide(groups)
         if decision.records:
             groups.steps[self._name] = decision.result
@@ -115,7 +115,7 @@ class ClassicGroups:
         waiter = Waiter()
         new_id = f"{request.instance_id or request.client_id[:CLIENT_ID_CHARACTERS]}-{uuid.uuid4()}"
 
-        def decide(groups: Groups) -> Decision[events.Step]:
+        def decide(groups: Groups) -> Decision[phases.Step]:
             return classic_members.decide_join(
                 groups,
                 request,
@@ -148,15 +148,15 @@ class ClassicGroups:
             _fail_waiters(groups, "the broker stops")
 
     def _take(
-        self, event: Callable[..., events.Step], request: m.SyncGroupRequest | m.HeartbeatRequest | m.LeaveGroupRequest
+        self, event: Callable[..., phases.Step], request: m.SyncGroupRequest | m.HeartbeatRequest | m.LeaveGroupRequest
     ) -> Waiter:
         waiter = Waiter()
         return self._begin(request.group, self._deciding(request.group, event, request, waiter), waiter)
 
-    def _deciding(self, name: str, event: Callable[..., events.Step], *arguments: Any) -> Decide:
+    def _deciding(self, name: str, event: Callable[..., phases.Step], *arguments: Any) -> Decide:
         """Return the decision about an event in a group, at the time when it is called."""
 
-        def decide(groups: Groups) -> Decision[events.Step]:
+        def decide(groups: Groups) -> Decision[phases.Step]:
             return classic_members.decide(
                 groups,
                 name,
@@ -174,7 +174,7 @@ class ClassicGroups:
             self._tasks.start(self._finish(outcome, change, waiter), f"a change of group {name}")
         return waiter
 
-    async def _finish(self, outcome: Awaitable[events.Step], change: _Change, waiter: Waiter) -> None:
+    async def _finish(self, outcome: Awaitable[phases.Step], change: _Change, waiter: Waiter) -> None:
         """Fail a request whose step cannot be carried out."""
         try:
             await outcome
@@ -204,7 +204,7 @@ class ClassicGroups:
         if step is not None:
             self._happened(shard.state, name, step)
 
-    def _happened(self, groups: Groups, name: str, step: events.Step) -> None:
+    def _happened(self, groups: Groups, name: str, step: phases.Step) -> None:
         groups.happened(name, step)
         if step.reason:
             self.rebalances[step.reason] += 1
@@ -246,7 +246,7 @@ class ClassicGroups:
         else:
             self._tasks.start(self._carry_out(shard, name, events.expire), "what is due in a group")
 
-    async def _carry_out(self, shard: GroupShard, name: str, event: Callable[..., events.Step]) -> None:
+    async def _carry_out(self, shard: GroupShard, name: str, event: Callable[..., phases.Step]) -> None:
         change = _Change(name, self._deciding(name, event), self._happened)
         retry_ms = 0
         try:

@@ -251,7 +251,9 @@ class GroupCoordinator:
             check()
             limits = self._limits_for(groups, request.group)
             at_ms = now_ms()
-            accepted, response = offsets.check_commit(groups, request, self._topics, now_ms=at_ms, limits=limits)
+            accepted, response = offsets.check_commit(
+                groups, request, self._topics, now_ms=at_ms, limits=limits, is_transactional=True
+            )
             records = offsets.add_pending(
                 groups, request.group, producer_id, epoch, accepted, owner=principal, now_ms=at_ms, limits=limits
             )

@@ -12,7 +12,8 @@ from typing import Any
 from warmlog_broker.handlers.fetch import failed
 from warmlog_broker.kafka.data.rows import Pieces, in_rows, may_have_columns, note_rows
 from warmlog_broker.kafka.translators import Kafka
-from warmlog_broker.network.request import MessageWithSlices, RequestContext, Response, slices_bytes, then
+from warmlog_broker.network.codec import slices_bytes
+from warmlog_broker.network.request import MessageWithSlices, RequestContext, Response, then
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch import (
     MAGIC_ROWS,

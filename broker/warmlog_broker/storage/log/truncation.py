@@ -14,6 +14,9 @@ The order of steps, so that a crash at any moment leaves a log that opens as it 
 
 A disk that refuses in steps 3 to 5 takes the log offline; the next start finishes.
 
+Steps 2 and 5 wait for the disk, four syncs, and touch files only: `Cut.write_down` and `Cut.sync` may run in any
+thread, in between `begin`, `carry_out` and `end`, as long as nothing is appended. `truncate_to` does all of it at once.
+
 Batches are removed as a whole: the log ends after the last one that stays, or where its last segment begins. If the
 offset is within a batch, the log ends before that batch (Kafka lets it end at the offset, and leaves a hole), and a
 follower fetches the whole batch again.
@@ -23,7 +26,9 @@ DamagedLog when it is read, also after other batches have been appended there, o
 """
 
 import logging
+from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from warmlog_broker.storage.directory.data_dir import LogOffsets
@@ -34,10 +39,34 @@ from warmlog_broker.storage.directory.partition_files import (
     write_truncation,
 )
 from warmlog_broker.storage.log.compaction import LogCompaction
+from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.producer.replay import restore_producers
+from warmlog_broker.storage.segment.segment import LogSegment
 
 logger = logging.getLogger(__name__)
+
+
+class Cut(Struct):
+    """One truncation under way."""
+
+    directory: Path
+    truncation: Truncation
+    segment: LogSegment | None
+    """What is to be cut; None if everything goes."""
+    plan: FlushPlan | None = None
+
+    def write_down(self) -> None:
+        """In any thread: write down, durably, what is to be cut: from here on a crash finishes it. OSError."""
+        write_truncation(self.directory, self.truncation)
+        remove_restart_point(self.directory)
+
+    def sync(self) -> None:
+        """In any thread: make what was cut durable, and note that it is done. OSError."""
+        assert self.plan is not None
+        self.plan.run()
+        self.truncation = self.truncation._replace(is_done=True)
+        write_truncation(self.directory, self.truncation)
 
 
 class LogTruncation:
@@ -59,6 +88,20 @@ class LogTruncation:
         segment the log is emptied and begins at `offset`. CorruptBatch if damage hides the position, and nothing has
         changed; StorageError from the disk, and the log is offline.
         """
+        cut = self.begin(offset)
+        if cut is not None:
+            self._run(cut, now_ms)
+        return cut is not None
+
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int, log_start_offset: int | None = None) -> None:
+        """Drop everything, epochs and producers too; the next batch gets `offset`, or a later one. Durable on return.
+
+        `log_start_offset`, if given, is where the log may be read from once it holds that: within the batch to come.
+        """
+        self._run(self.begin_fully(offset, log_start_offset), now_ms)
+
+    def begin(self, offset: int) -> Cut | None:
+        """Return what `truncate_to` is to cut, before anything is; raises as that."""
         local = self._local
         self._compaction.truncated(offset)
         local.check_online()
@@ -66,50 +109,65 @@ class LogTruncation:
             raise ValueError(f"{local.directory}: cannot truncate to offset {offset}")
         if offset >= local.log_end_offset:
             self._epochs.truncate_from_end(local.log_end_offset)
-            return False
+            return None
         segment = local.segments.floor(offset)
         if segment is None:
-            self.truncate_fully_and_start_at(offset, now_ms)
-            return True
+            return self.begin_fully(offset)
         end_offset = segment.lookup.end_before(offset)
-        self._begin(Truncation(end_offset, min(end_offset, self._bounds.log_start_offset)))
-        try:
-            for later in reversed(local.segments.higher_segments(segment.base_offset)):
-                local.segments.remove(later.base_offset)
-                local.retire(later)
-            local.unsynced.forget_segment(segment)
-            segment.truncate_to(end_offset, now_ms)
-            self._lower_to(end_offset, now_ms)
-            self._finish()
-        except OSError as error:
-            raise local.write_error("truncation", error, is_fatal=True) from error
-        return True
+        return Cut(local.directory, Truncation(end_offset, min(end_offset, self._bounds.log_start_offset)), segment)
 
-    def truncate_fully_and_start_at(self, offset: int, now_ms: int, log_start_offset: int | None = None) -> None:
-        """Drop everything, epochs and producers too; the next batch gets `offset`, or a later one. Durable on return.
-
-        `log_start_offset`, if given, is where the log may be read from once it holds that: within the batch to come.
-        """
+    def begin_fully(self, offset: int, log_start_offset: int | None = None) -> Cut:
+        """As `begin`, for `truncate_fully_and_start_at`."""
         local = self._local
         self._compaction.truncated(offset)
         local.check_online()
         log_start_offset = offset if log_start_offset is None else log_start_offset
         if not 0 <= offset <= log_start_offset:
             raise ValueError(f"{local.directory}: a log cannot begin at {offset} and be read from {log_start_offset}")
-        self._begin(Truncation(offset, log_start_offset, is_full=True))
-        try:
-            for segment in reversed(list(local.segments)):
-                local.segments.remove(segment.base_offset)
-                local.retire(segment)
-            local.segments.add(local.factory.open(offset, now_ms))
+        return Cut(local.directory, Truncation(offset, log_start_offset, is_full=True), None)
+
+    def carry_out(self, cut: Cut, now_ms: int) -> None:
+        """Take out what is written down, and lower what is known of the log. OSError."""
+        local, (end_offset, log_start_offset, *_) = self._local, cut.truncation
+        logger.info("%s: truncation to %d (end %d)", local.key.directory_name, end_offset, local.log_end_offset)
+        self.pending, local.unchecked = cut.truncation, None
+        base_offset = -1 if cut.segment is None else cut.segment.base_offset
+        for later in reversed(local.segments.higher_segments(base_offset)):
+            local.segments.remove(later.base_offset)
+            local.retire(later)
+        if cut.segment is not None:
+            local.unsynced.forget_segment(cut.segment)
+            cut.segment.truncate_to(end_offset, now_ms)
+        else:
+            local.segments.add(local.factory.open(end_offset, now_ms))
             self._epochs.clear()
             for snapshot in local.snapshots.offsets:
                 local.snapshots.remove(snapshot)
-            self._lower_to(offset, now_ms)
+        self._lower_to(end_offset, now_ms)
+        if cut.segment is None:
             self._bounds.emptied(log_start_offset)
-            self._finish()
+        local.unsynced.add_directory(local.directory)
+        cut.plan = local.unsynced.plan(local.directory, local.active, self._epochs.take_changes(), local.end)
+
+    def end(self, cut: Cut) -> None:
+        """Note that `cut` is durable: only now the caller may be told."""
+        assert cut.plan is not None
+        self._local.unsynced.mark_synced(cut.plan)
+        self._epochs.has_unwritten_changes = True  # a flush that is under way may write the old ones after this
+        self._bounds.flushed = cut.plan.end
+        self.pending = cut.truncation
+
+    def _run(self, cut: Cut, now_ms: int) -> None:
+        try:
+            cut.write_down()
         except OSError as error:
-            raise local.write_error("truncation", error, is_fatal=True) from error
+            raise self._local.write_error("truncation", error) from error
+        try:
+            self.carry_out(cut, now_ms)
+            cut.sync()
+        except OSError as error:
+            raise self._local.write_error("truncation", error, is_fatal=True) from error
+        self.end(cut)
 
     def checkpointed(self, offsets: LogOffsets) -> None:
         """Note that the data directory's checkpoints hold `offsets`, durably. OSError from the disk.
@@ -132,18 +190,6 @@ class LogTruncation:
             write_truncation(self._local.directory, done)
             self.pending = done
 
-    def _begin(self, truncation: Truncation) -> None:
-        """Write down the truncation: from here on a crash finishes it."""
-        local = self._local
-        logger.info("%s: truncation to %d (end %d)", local.key.directory_name, truncation.offset, local.log_end_offset)
-        try:
-            write_truncation(local.directory, truncation)
-            remove_restart_point(local.directory)
-        except OSError as error:
-            raise local.write_error("truncation", error) from error
-        self.pending = truncation
-        local.unchecked = None
-
     def _lower_to(self, end_offset: int, now_ms: int) -> None:
         """Lower what is known of the log to `end_offset`, where its files end now."""
         local = self._local
@@ -160,14 +206,3 @@ class LogTruncation:
         restore_producers(
             local.producers, local.snapshots, local.segments, end_offset, damage=local.damage, now_ms=now_ms
         )
-
-    def _finish(self) -> None:
-        local = self._local
-        local.unsynced.add_directory(local.directory)
-        plan = local.unsynced.plan(local.directory, local.active, self._epochs.take_changes(), local.end)
-        assert plan is not None
-        plan.run()
-        local.unsynced.mark_synced(plan)
-        self._epochs.has_unwritten_changes = True  # a flush that is under way may write the old ones after this
-        self._bounds.flushed = local.end
-        self.finished()

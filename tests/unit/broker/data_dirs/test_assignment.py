@@ -4,6 +4,8 @@ import logging
 from collections.abc import Iterator
 from errno import EIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -40,6 +42,8 @@ class Room:
         self.directories = DirectorySet([self.one, self.two], [])
         self.state = MetadataState()
         self.state.apply(TOPIC)
+        self.here = [0]
+        self.cluster: Any = SimpleNamespace(state=self.state, here=lambda topic: self.here)
         for directory in self.directories.live:
             self.state.apply(DirectoryKnown(directory.directory_id.bytes, str(directory.path)))
 
@@ -61,7 +65,7 @@ class Room:
         return self.make(self.two, future_directory_name(KEY, UUID(int=1)))
 
     def find(self) -> Assignments:
-        assignments = find_assignments(self.directories, self.state.topics, self.state)
+        assignments = find_assignments(self.directories, self.cluster, self.state)
         for entry in assignments.changes:
             self.state.apply(entry)
         return assignments
@@ -277,3 +281,10 @@ def test_a_leftover_that_cannot_be_removed_does_not_keep_the_partition_offline(
     monkeypatch.setattr(placement, "rename_to_deleted", refuse)
     assert room.path(room.find()) == room.two.path / "t-0"
     assert "cannot be removed, and is left alone" in caplog.text
+
+
+def test_a_partition_that_is_on_other_brokers_is_neither_created_nor_lost(tmp_path: Path) -> None:
+    room = Room(tmp_path)
+    room.here = []
+    assert room.find().by_key == {}
+    assert not room.one.partition_path(KEY).exists()

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from docs.kafka_apis_page import PAGE, page
 from unit.protocol.kafka.kafka_strategies import messages
 from warmlog_broker.kafka.translators import TRANSLATORS, Served, translator_of
 from warmlog_protocol.errors import ErrorCode, InvalidRequest
@@ -45,3 +46,7 @@ def _codes(value: Any) -> list[int]:
     fields = getattr(value, "__struct_fields__", ())
     own = [getattr(value, each) for each in fields if each == "error_code"]
     return own + [code for each in fields if each != "error_code" for code in _codes(getattr(value, each))]
+
+
+def test_the_page_says_what_the_tables_say() -> None:
+    assert PAGE.read_text() == page(), "run PYTHONPATH=tests python -m docs.kafka_apis_page"

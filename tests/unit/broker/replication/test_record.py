@@ -16,6 +16,7 @@ NODES = st.integers(1, 5)
 SETS = st.frozensets(NODES, max_size=3)
 CHANGES = st.one_of(
     st.builds(rec.Elect, SETS),
+    st.builds(rec.Withdraw),
     st.builds(rec.Expand, NODES),
     st.builds(rec.Shrink, SETS, st.booleans()),
     st.builds(rec.HandOver, NODES),

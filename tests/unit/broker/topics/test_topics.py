@@ -23,7 +23,7 @@ from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.topics.topics import InternalTopic, Topics, check_new_topic
+from warmlog_broker.topics.topics import InternalTopic, Topics, check_new_topic, lead_alone
 from warmlog_protocol import errors
 from warmlog_protocol.messages import NewTopic
 from wire_client import batch_of
@@ -77,6 +77,7 @@ class Room:
         self.open_files = OpenFiles(64)
         self.fails_to_open = False
         self.broken: list[Path] = []
+        self.leads = True
         self.topics = Topics(
             self.cluster,
             self.node,
@@ -85,6 +86,7 @@ class Room:
             open_log=self.open_log,
             threads=self.threads,
             on_deleted=lambda paths, delay_ms: self.remover.extend(paths),
+            take_role=lambda *added: lead_alone(self.cluster, *added) if self.leads else None,
         )
 
     def refuse_commits(self, patch: pytest.MonkeyPatch, times: int) -> None:
@@ -349,3 +351,30 @@ async def test_a_partition_that_is_on_other_brokers_is_not_an_unknown_one(room: 
     assert list(room.topics.get("t").local) == [1, 2]
     await room.topics.delete("t")
     assert room.topics.partitions == []
+
+
+async def test_a_topic_is_served_before_its_partitions_have_a_role_and_watchers_hear_of_each_that_is_led(
+    room: Room,
+) -> None:
+    told: list[tuple[str, int]] = []
+
+    class Watcher:
+        def loaded(self, partition: Partition) -> None:
+            told.append(("loaded", partition.key.partition))
+
+        def unloaded(self, partition: Partition) -> None:
+            told.append(("unloaded", partition.key.partition))
+
+    room.leads = False
+    room.topics.watch("t", Watcher())
+    assert isinstance(await room.create("t"), TopicCreated)
+    partition = room.topics.partition("t", 1)
+    with pytest.raises(errors.NotLeaderOrFollower):
+        partition.append(batch_of([b"x"]), -1, lambda _: None, now_ms=NOW_MS)
+    assert told == []
+    partition.become_leader(4)
+    late = len(told)
+    room.topics.watch("t", Watcher())
+    partition.become_follower(5, lambda held_offset: 0)
+    await room.topics.delete("t")
+    assert (told[:late], told[late:]) == ([("loaded", 1)], [("loaded", 1), ("unloaded", 1), ("unloaded", 1)])

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from warmlog_broker.coordinator.classic import events
+from warmlog_broker.coordinator.classic import events, phases
 from warmlog_broker.coordinator.classic import messages as m
 from warmlog_broker.coordinator.classic.state import Phase, Rebalance, more_bytes
 from warmlog_broker.coordinator.framework.decision import Decision, Record
@@ -29,7 +29,7 @@ from warmlog_protocol.errors import InconsistentGroupProtocol, InvalidRequest
 MAX_PROTOCOLS = 100
 """Of one member. Kafka's clients have one for each assignor."""
 
-Event = Callable[[Rebalance], events.Step]
+Event = Callable[[Rebalance], phases.Step]
 
 
 def rebalance_of(group: Group | None) -> Rebalance:
@@ -42,7 +42,7 @@ def rebalance_of(group: Group | None) -> Rebalance:
     return present
 
 
-def decide(groups: Groups, name: str, event: Event, *, now_ms: int, limits: Limits) -> Decision[events.Step]:
+def decide(groups: Groups, name: str, event: Event, *, now_ms: int, limits: Limits) -> Decision[phases.Step]:
     """Decide what an event does to the classic members of a group. It takes effect by `Groups.happened`.
 
     PolicyViolation if `Limits.may_hold` raises it.
@@ -66,7 +66,7 @@ def decide_join(
     now_ms: int,
     limits: Limits,
     time_ms: int,
-) -> Decision[events.Step]:
+) -> Decision[phases.Step]:
     """Decide a JoinGroup; it creates the group. `now_ms` is the time of timers, `time_ms` that of day.
 
     INVALID_GROUP_ID, INVALID_REQUEST, INCONSISTENT_GROUP_PROTOCOL, TOO_MANY_GROUPS, and what `events.join` raises.
@@ -87,7 +87,7 @@ def decide_join(
         config.group_initial_rebalance_delay_ms,
     )
 
-    def event(before: Rebalance) -> events.Step:
+    def event(before: Rebalance) -> phases.Step:
         return events.join(before, request, waiter, new_id=new_id, host=host, now_ms=now_ms, bounds=bounds)
 
     decision = decide(groups, request.group, event, now_ms=time_ms, limits=limits)

@@ -84,12 +84,22 @@ def _closed(group: Group, offsets: int, pending: int = 0) -> list[Record]:
 
 
 def check_commit(
-    groups: Groups, request: m.OffsetCommitRequest, topics: TopicsView, *, now_ms: int, limits: Limits
+    groups: Groups,
+    request: m.OffsetCommitRequest,
+    topics: TopicsView,
+    *,
+    now_ms: int,
+    limits: Limits,
+    is_transactional: bool = False,
 ) -> tuple[dict[PartitionId, OffsetValue], m.OffsetCommitResponse]:
-    """Return the offsets of `request` that may be committed, and the result for each."""
+    """Return the offsets of `request` that may be committed, and the result for each.
+
+    As in Kafka, a transaction need not say which classic member has read what it commits.
+    """
     check_group_id(request.group)
     group = groups.get(request.group)
-    member = _committer(group, request)
+    is_free = is_transactional and _names_nobody(request) and group is not None and group.is_classic
+    member = None if is_free else _committer(group, request)
     check_room(groups, group, limits)
     accepted: dict[PartitionId, OffsetValue] = {}
     results = []
@@ -112,10 +122,14 @@ def _outcome(error: errors.ApiError | None) -> tuple[int, str]:
     return (int(errors.ErrorCode.NONE), "") if error is None else (int(error.code), str(error))
 
 
+def _names_nobody(request: m.OffsetCommitRequest) -> bool:
+    return not request.member_id and request.member_epoch == m.NO_MEMBER_EPOCH
+
+
 def _committer(group: Group | None, request: m.OffsetCommitRequest) -> Member | None:
     """Return the member that commits; None from outside, which a group without members allows, and for a member of the
     classic protocol: its assignment is opaque."""
-    if not request.member_id and request.member_epoch == m.NO_MEMBER_EPOCH:
+    if _names_nobody(request):
         if group is not None and group.member_count:
             raise errors.NonEmptyGroup(
                 f"group {group.name!r} has members, and only they may commit: stop them first, or use another group"

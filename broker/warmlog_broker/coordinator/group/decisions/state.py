@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.classic import events
+from warmlog_broker.coordinator.classic import events, phases
 from warmlog_broker.coordinator.classic import state as classic
 from warmlog_broker.coordinator.classic.consumer_protocol import CONSUMER
 from warmlog_broker.coordinator.framework.decision import (
@@ -294,7 +294,7 @@ class Groups(OwnedState[Group]):
         super().__init__()
         self.beginning: set[str] = set()
         """Soft: names of groups whose first records are not durable yet. They count for the limit."""
-        self.steps: dict[str, events.Step] = {}
+        self.steps: dict[str, phases.Step] = {}
         """Soft: by group, what happens to its classic members once its records are durable: at most one."""
 
     def member(self, group: str, member_id: str) -> Member | None:
@@ -354,7 +354,7 @@ class Groups(OwnedState[Group]):
             member.owned = as_partitions(owned)
         _watch_revocation(member, now_ms)
 
-    def happened(self, name: str, step: events.Step) -> None:
+    def happened(self, name: str, step: phases.Step) -> None:
         """Set what the classic members of a group are after a step, whose records are applied."""
         group = self._found.get(name)
         if group is None:

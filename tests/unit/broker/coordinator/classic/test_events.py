@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from warmlog_broker.coordinator.classic import events
+from warmlog_broker.coordinator.classic import events, phases
 from warmlog_broker.coordinator.classic import messages as m
 from warmlog_broker.coordinator.classic.state import NEVER_MS, Phase, Rebalance, loaded
 from warmlog_protocol import errors
@@ -82,7 +82,7 @@ class Coordinator:
         self._happened(event(self.rebalance, request, self.requests, now_ms=self.now_ms, **more))
         return self.requests
 
-    def _happened(self, step: events.Step) -> None:
+    def _happened(self, step: phases.Step) -> None:
         self.rebalance = step.after
         if step.reason:
             self.reasons.append(step.reason)

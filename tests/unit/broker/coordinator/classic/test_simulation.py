@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from unit.broker.coordinator.classic.simulation.world import simulate
 from unit.broker.coordinator.group.simulation.checks import Violation
-from warmlog_broker.coordinator.classic import events
+from warmlog_broker.coordinator.classic import events, phases
 from warmlog_broker.coordinator.classic.state import NEVER_MS, Member, Phase, Rebalance
 from warmlog_broker.coordinator.framework.decision import Record
 from warmlog_broker.coordinator.group.decisions import classic_members, offsets
@@ -35,32 +35,32 @@ def generations_are_not_checked(patch: pytest.MonkeyPatch) -> None:
 
 
 def replaced_static_members_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
-    def replace_nothing(step: events.Step, old: Member, member: Member, *, may_skip: bool) -> None:
-        events._join_first(step, member, step.after.protocol_type, events.Bounds(0, 0, 0, 0))
+    def replace_nothing(step: phases.Step, old: Member, member: Member, *, may_skip: bool) -> None:
+        phases.join_first(step, member, step.after.protocol_type, 0)
 
-    patch.setattr(events, "_replace", replace_nothing)
+    patch.setattr(phases, "take_place", replace_nothing)
 
 
 def a_replaced_static_member_is_not_saved(patch: pytest.MonkeyPatch) -> None:
-    replace_member = events._replace
+    replace_member = phases.take_place
 
-    def without_saving(step: events.Step, *args: Any, **kwargs: Any) -> None:
+    def without_saving(step: phases.Step, *args: Any, **kwargs: Any) -> None:
         saved = step.after.saved
         replace_member(step, *args, **kwargs)
         step.after.saved = saved
 
-    patch.setattr(events, "_replace", without_saving)
+    patch.setattr(phases, "take_place", without_saving)
 
 
 def an_assignment_is_given_out_before_it_is_saved(patch: pytest.MonkeyPatch) -> None:
-    assign = events._assign
+    assign = phases.assign
 
-    def without_saving(step: events.Step, assignments: dict[str, bytes]) -> None:
+    def without_saving(step: phases.Step, assignments: dict[str, bytes]) -> None:
         saved = step.after.saved
         assign(step, assignments)
         step.after.saved = saved
 
-    patch.setattr(events, "_assign", without_saving)
+    patch.setattr(phases, "assign", without_saving)
 
 
 def an_empty_group_is_not_saved(patch: pytest.MonkeyPatch) -> None:
@@ -107,9 +107,9 @@ def a_group_without_offsets_is_out_of_use(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_group_is_not_looked_at_again_when_a_member_is_gone(patch: pytest.MonkeyPatch) -> None:
-    look_again = events._look_again
+    look_again = phases.look_again
 
-    def only_if_it_joins(step: events.Step, reason: str = "") -> None:
+    def only_if_it_joins(step: phases.Step, reason: str = "") -> None:
         if (
             step.after.phase is not Phase.PREPARING
             or not step.after.members
@@ -117,37 +117,37 @@ def the_group_is_not_looked_at_again_when_a_member_is_gone(patch: pytest.MonkeyP
         ):
             look_again(step, reason)
 
-    patch.setattr(events, "_look_again", only_if_it_joins)
+    patch.setattr(phases, "look_again", only_if_it_joins)
 
 
 def a_second_join_forgets_the_first(patch: pytest.MonkeyPatch) -> None:
-    join_again = events._join_again
-    patch.setattr(events, "_join_again", lambda step, old, member: join_again(step, replace(old, joining=None), member))
+    join_again = phases.join_again
+    patch.setattr(phases, "join_again", lambda step, old, member: join_again(step, replace(old, joining=None), member))
 
 
 def a_rebalance_forgets_those_who_wait_for_an_assignment(patch: pytest.MonkeyPatch) -> None:
-    prepare = events._prepare
+    prepare = phases.prepare
 
-    def without_answers(step: events.Step, reason: str) -> None:
+    def without_answers(step: phases.Step, reason: str) -> None:
         count = len(step.answers)
         prepare(step, reason)
         step.answers[count:] = [each for each in step.answers[count:] if not isinstance(each.response, Exception)]
 
-    patch.setattr(events, "_prepare", without_answers)
+    patch.setattr(phases, "prepare", without_answers)
 
 
 def what_waits_is_forgotten_with_its_member(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(events, "_remove", lambda step, member, _: step.after.members.pop(member.member_id))
+    patch.setattr(phases, "remove", lambda step, member, _: step.after.members.pop(member.member_id))
 
 
-def _expire_without_due(patch: Any, phases: tuple[Phase, ...]) -> None:
+def _expire_without_due(patch: Any, during: Phase) -> None:
     expire = events.expire
 
-    def without_due(before: Rebalance, *, now_ms: int) -> events.Step:
-        if before.phase not in phases or before.settles_ms is not None:
+    def without_due(before: Rebalance, *, now_ms: int) -> phases.Step:
+        if before.phase is not during or before.settles_ms is not None:
             return expire(before, now_ms=now_ms)
         step = expire(replace(before, due_ms=NEVER_MS), now_ms=now_ms)
-        if step.after.due_ms == NEVER_MS and step.after.phase in phases:
+        if step.after.due_ms == NEVER_MS and step.after.phase is during:
             step.after.due_ms = before.due_ms
         return step
 
@@ -155,44 +155,44 @@ def _expire_without_due(patch: Any, phases: tuple[Phase, ...]) -> None:
 
 
 def who_does_not_join_is_waited_for(patch: pytest.MonkeyPatch) -> None:
-    _expire_without_due(patch, (Phase.PREPARING,))
+    _expire_without_due(patch, Phase.PREPARING)
 
 
 def who_does_not_sync_is_waited_for(patch: pytest.MonkeyPatch) -> None:
-    _expire_without_due(patch, (Phase.COMPLETING,))
+    _expire_without_due(patch, Phase.COMPLETING)
 
 
 def who_has_not_joined_may_lead(patch: pytest.MonkeyPatch) -> None:
-    end_preparing = events._end_preparing
+    end_preparing = phases.end_preparing
 
-    def with_the_first(step: events.Step) -> None:
+    def with_the_first(step: phases.Step) -> None:
         first = next(iter(step.after.members), "")
         end_preparing(step)
         if step.after.phase is Phase.COMPLETING and first in step.after.members:
             step.after.leader = first
 
-    patch.setattr(events, "_end_preparing", with_the_first)
+    patch.setattr(phases, "end_preparing", with_the_first)
 
 
 def the_protocol_is_that_of_the_first(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(events, "chosen_protocol", lambda members: next(iter(members.values())).protocols[0][0])
+    patch.setattr(phases, "chosen_protocol", lambda members: next(iter(members.values())).protocols[0][0])
 
 
 def a_generation_does_not_rise(patch: pytest.MonkeyPatch) -> None:
-    end_preparing = events._end_preparing
+    end_preparing = phases.end_preparing
 
-    def without_rising(step: events.Step) -> None:
+    def without_rising(step: phases.Step) -> None:
         generation = step.after.generation
         end_preparing(step)
         step.after.generation = max(generation, 1)
 
-    patch.setattr(events, "_end_preparing", without_rising)
+    patch.setattr(phases, "end_preparing", without_rising)
 
 
 def any_member_assigns(patch: pytest.MonkeyPatch) -> None:
     sync = events.sync
 
-    def for_all(before: Rebalance, request: Any, waiter: Any, *, now_ms: int) -> events.Step:
+    def for_all(before: Rebalance, request: Any, waiter: Any, *, now_ms: int) -> phases.Step:
         return sync(replace(before, leader=request.member_id), request, waiter, now_ms=now_ms)
 
     patch.setattr(events, "sync", for_all)
@@ -201,7 +201,7 @@ def any_member_assigns(patch: pytest.MonkeyPatch) -> None:
 def ids_that_were_given_out_are_waited_for_for_ever(patch: pytest.MonkeyPatch) -> None:
     expire = events.expire
 
-    def with_all(before: Rebalance, *, now_ms: int) -> events.Step:
+    def with_all(before: Rebalance, *, now_ms: int) -> phases.Step:
         return expire(replace(before, given_ids=dict.fromkeys(before.given_ids, NEVER_MS)), now_ms=now_ms)
 
     patch.setattr(events, "expire", with_all)

@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from unit.broker.coordinator.group.machine import GROUP, Machine
 from unit.broker.coordinator.group.topics import Topics
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.classic import events
+from warmlog_broker.coordinator.classic import events, phases
 from warmlog_broker.coordinator.classic import messages as m
 from warmlog_broker.coordinator.classic.consumer_protocol import subscription
 from warmlog_broker.coordinator.group.decisions import classic_members, offsets, records
@@ -64,7 +65,7 @@ class Room:
         assert self.happens(lambda before: events.sync(before, request, object(), now_ms=1000)) == [records.ClassicKey]
 
 
-def leave(before: Any) -> events.Step:
+def leave(before: Any) -> phases.Step:
     return events.leave(before, m.LeaveGroupRequest(GROUP, [m.LeavingMember("m1")]), object(), now_ms=2000)
 
 
@@ -118,6 +119,29 @@ def test_groups_with_classic_members_are_in_use() -> None:
     assert deleted.result.partitions[0].error_code == errors.ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     expired = offsets.expire_offsets(room.groups, GROUP, now_ms=10**15, retention_ms=1000, topics=room.machine.topics)
     assert not expired.records
+
+
+def test_a_transaction_need_not_say_which_member_it_commits_for() -> None:
+    room = Room()
+    room.stable()
+    limits, request = room.machine.limits, OffsetCommitRequest(GROUP, [OffsetCommitPartition(b"", "orders", 0, 0)])
+
+    def check(request: OffsetCommitRequest, *, is_transactional: bool) -> int:
+        accepted, _ = offsets.check_commit(
+            room.groups,
+            request,
+            room.machine.topics,
+            now_ms=1000,
+            limits=limits,
+            is_transactional=is_transactional,
+        )
+        return len(accepted)
+
+    assert check(request, is_transactional=True) == 1
+    with pytest.raises(errors.NonEmptyGroup):
+        check(request, is_transactional=False)
+    with pytest.raises(errors.IllegalGeneration):
+        check(replace(request, member_id="m1", member_epoch=7), is_transactional=True)
 
 
 def test_what_members_say_counts_for_the_principal_that_created_the_group() -> None:

@@ -77,6 +77,8 @@ class FakeBroker:
         """What the coordinator has applied of the log, if it is loaded."""
         self.incoming: list[Entry | None] = []
         self.is_registering = False
+        self.failed_at = 0
+        """The newest revision that a failed write has shown."""
         self.deleting = 0
         """Below this offset DeleteRecords has been asked for."""
         self.later: list[ev.Event] = []
@@ -153,6 +155,9 @@ class FakeBroker:
         topic_id = items[TOPIC].value
         item = items.get(record_key(topic_id))
         if item is None or self.node not in item.value.replicas:
+            if self.disk is not None and item is not None:
+                self.disk.recover(membership.max_leader_epoch(item.value))
+                self.world.truth.changed(self, self.disk.end)
             self._mark()
             return
         why = self._open(item.value, topic_id)
@@ -281,10 +286,12 @@ class FakeBroker:
         """Serve the topic with this id. The log of one that was deleted goes."""
         if self.replica is not None:
             self.do(ev.RecordSeen(None, self.view_revision))
-        if self.disk is None or self.disk.topic_id != topic_id:
+        if self.disk is None or not membership.is_log_of(self.disk.topic_id, topic_id):
             self._make_log(topic_id)
         assert self.disk is not None
+        self.disk.topic_id = topic_id
         self.topic_id = topic_id
+        self.failed_at = 0
         self.held.clear()
         self.questions.clear()
         self.replica = Replica(self.node, self.life, self.disk.bounds, self.world.times, self.obeyed)
@@ -338,10 +345,8 @@ class FakeBroker:
         if self.replica is None or topic_id != self.topic_id:
             return
         match body:
-            case ev.Fetch():
-                self.do(ev.Fetched(body))
-            case ev.Report():
-                self.do(ev.Reported(body))
+            case ev.Fetch() | ev.Report():
+                self.do(body)
             case ev.Answer():
                 self.incoming = entries
                 self.do(ev.Answered(body, body.offset + len(entries), _epochs(entries, body.offset)))
@@ -390,7 +395,8 @@ class FakeBroker:
         replica, disk = self.replica, self.disk
         if replica is None or disk is None or not accepts_appends(replica):
             return
-        if len(replica.record.isr) < replica.record.required or replica.is_cutting:
+        waits_for_all = self.world.random.random() < 0.7
+        if (waits_for_all and len(replica.record.isr) < replica.record.required) or replica.is_cutting:
             return
         last, offset = disk.producers.get(producer, (0, -1))
         if not last and self.world.has_sent(producer) and (disk.start or disk.removed_below):
@@ -492,11 +498,14 @@ class FakeBroker:
 
     def _write(self, write: ev.Write) -> None:
         key, topic_id = record_key(self.topic_id), self.topic_id
+        if write.revision < self.failed_at:
+            self.world.truth.fail("node {} writes on {}, and was told of {}", self.node, write.revision, self.failed_at)
         created = {broker_key(node): epoch for node, epoch in write.sessions.items()}
         txn = Txn({key: write.record}, changed={key: write.revision}, created=created)
 
         def done(outcome: ev.Outcome, item: Item) -> None:
             if topic_id == self.topic_id:
+                self.failed_at = max(self.failed_at, item.changed)
                 self.do(ev.Written(write.number, outcome, item.changed, item.value))
 
         self.world.call(self, txn, done)
@@ -535,7 +544,7 @@ class FakeBroker:
                 self.world.truth.changed(self, end)
                 self.do(ev.Cut(disk.bounds))
 
-        self.soon(self.world.short(), done)
+        self.soon(self.world.flush_delay(), done)
 
     def _answer_held(self) -> None:
         """Answer fetches that there is something to say to."""

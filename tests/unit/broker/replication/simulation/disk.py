@@ -115,21 +115,22 @@ class FakeDisk:
         self.start = max(self.start, start)
         self.epochs.truncate_from_start(self.start)
 
-    def compact(self) -> int | None:
-        """Remove old values, and the first tombstone that is committed; return the offset after it."""
+    def compact(self) -> dict[int, int]:
+        """Remove tombstones that are committed, with the values before them; return their offsets and keys."""
         limit = min(self.high_watermark, self.flushed) - 2
+        removed: dict[int, int] = {}
         for offset in range(self.start, limit):
             entry = self.entries[offset]
-            if entry is not None and entry.is_tombstone:
+            if entry is not None and entry.is_tombstone and entry.key is not None:
                 gone = [
                     at for at in range(self.start, offset + 1) if (each := self.entries[at]) and each.key == entry.key
                 ]
                 if all(self._is_followed(at, limit) for at in gone):
                     for at in gone:
                         self.entries[at] = None
-                    self.removed_below = max(self.removed_below, offset + 1)
-                    return offset + 1
-        return None
+                    removed[offset] = entry.key
+        self.removed_below = max(self.removed_below, *(offset + 1 for offset in removed), 0)
+        return removed
 
     def _is_followed(self, offset: int, limit: int) -> bool:
         """Return whether its producer has a later batch that is committed: the last one tells its sequence."""

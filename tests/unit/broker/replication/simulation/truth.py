@@ -20,6 +20,9 @@ class TopicTruth:
 
     def __init__(self, committed: list[Entry | None]) -> None:
         self.committed = committed
+        self.recovering = ""
+        self.able: set[int] = set()
+        """Who has everything that is committed, unless it has lost something: by the rules, but not by the records."""
         """What is below any high watermark that any broker has had."""
         self.sequences: dict[int, int] = {}
         self.acknowledged: dict[tuple[int, int], int] = {}
@@ -61,6 +64,9 @@ class Truth:
     def stored(self, topic_id: str, record: PartitionRecord) -> None:
         """Check a record that was just stored."""
         topic = self.of(topic_id)
+        if record.recovering != topic.recovering:
+            topic.recovering = record.recovering
+            self._recover(topic, record.leader)
         if not topic.elections or topic.elections[-1][0] != record.leader_epoch:
             require(
                 not topic.elections or record.leader_epoch > topic.elections[-1][0],
@@ -71,8 +77,33 @@ class Truth:
         require(record.leader in (NO_LEADER, *record.isr), "the leader is not in the in-sync set: {}", record)
         require(not set(record.isr) & set(record.elr), "in sync and eligible: {}", record)
         require(len(record.isr) < record.required or not record.elr, "eligible beside a sufficient set: {}", record)
+        for node in set(record.isr) - topic.able:
+            if (broker := self.world.brokers[node]).disk is not None:
+                self._check_keys(topic, broker)
+        topic.able |= set(record.isr)
+        if len(record.isr) >= record.required:
+            topic.able &= set(record.isr)
+        topic.able.difference_update(node for node in self.lost if node not in record.eligible)
         self.forget_lost(record)
         self.check_strong_isr(topic_id)
+
+    def _recover(self, topic: TopicTruth, leader: int) -> None:
+        """An operator takes what this leader has for what is committed."""
+        disk = self.world.brokers[leader].disk
+        assert disk is not None
+        end = next(
+            (at for at, entry in enumerate(topic.committed) if at >= disk.end or _differ(entry, disk.entries[at])),
+            len(topic.committed),
+        )
+        del topic.committed[end:]
+        topic.able.clear()
+        topic.sequences = {entry.producer: entry.sequence for entry in topic.committed if entry is not None}
+        topic.acknowledged = {key: offset for key, offset in topic.acknowledged.items() if offset < end}
+        topic.seen, topic.deleted = min(topic.seen, end), min(topic.deleted, disk.start)
+        topic.removed = {offset: key for offset, key in topic.removed.items() if offset < end}
+        topic.verified = {node: min(at, end) for node, at in topic.verified.items()}
+        for producer in list(self.world.sequences):
+            self.world.replace_producer(producer)
 
     def forget_lost(self, record: PartitionRecord) -> None:
         """A node that was excluded, and is fenced, has to be taken in by its log from now on."""
@@ -152,7 +183,7 @@ class Truth:
         if offset in disk.damaged and disk.is_known_damaged:
             self.fail("node {} has damage at {}, and goes on", broker.node, offset)
         entry = disk.entries[offset]
-        if entry != expected and entry is not None and expected is not None:
+        if _differ(entry, expected):
             self.fail("node {} has {} at {}: {} is committed", broker.node, entry, offset, expected)
 
     def _verify(self, topic: TopicTruth, broker: "FakeBroker", end: int) -> None:
@@ -164,6 +195,7 @@ class Truth:
         """Check a read that must not go back."""
         topic, disk = self.of(broker.topic_id), broker.disk
         assert disk is not None
+        floor = min(floor, topic.seen)
         require(
             disk.high_watermark >= floor, "a read of {} at {} goes back to {}", floor, broker.node, disk.high_watermark
         )
@@ -240,3 +272,8 @@ class Truth:
         """Return whether what is committed is safe if these nodes lose their disks."""
         record: PartitionRecord = self.world.etcd.get(record_key(topic_id)).value
         return any(node not in self.lost and node not in without for node in record.eligible)
+
+
+def _differ(entry: Entry | None, other: Entry | None) -> bool:
+    """Return whether these are different batches; what compaction has removed may have been any."""
+    return entry != other and entry is not None and other is not None

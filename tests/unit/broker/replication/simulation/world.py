@@ -9,14 +9,16 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from unit.broker.coordinator.group.simulation.checks import Violation, require
 from unit.broker.replication.simulation.broker import FakeBroker
 from unit.broker.replication.simulation.disk import NO_EPOCH, Entry, FakeDisk
 from unit.broker.replication.simulation.etcd import ABSENT, TOPIC, FakeEtcd, Item, Txn, broker_key, record_key
+from unit.broker.replication.simulation.faults import FAULTS, resume
 from unit.broker.replication.simulation.truth import TopicTruth, Truth
 from warmlog_broker.replication import events as ev
 from warmlog_broker.replication.record import NO_LEADER, PartitionRecord
-from warmlog_broker.replication.replica import Role
 
 TIMES = ev.Times(lag_ms=400, confirmation_ms=100, rank_ms=15, grace_ms=100, flush_ms=200, hand_over_ms=40, retry_ms=20)
 PRODUCERS = 3
@@ -35,7 +37,7 @@ class World:
         self.fate = Random(-seed - 1)
         """Decides the faults: so that one can be skipped without a change of the others."""
         self.skipped = skipped
-        self.times = TIMES
+        self.times = replace(TIMES, grace_ms=self.random.choice((0, 100)))
         self.now_ms = 0
         self.heap: list[tuple[int, int, Callable[[], None]]] = []
         self.count = 0
@@ -43,11 +45,16 @@ class World:
         """The faults: number, time, what."""
         self.alarms: list[tuple[int, str]] = []
         self.is_calm = False
+        self.hung: int | None = None
+        """A leader whose disk hangs for ever."""
         self.etcd = FakeEtcd()
         self.truth = Truth(self)
         self.etcd_down_until_ms = 0
         self.unknown = self.random.choice((0.0, 0.03, 0.2))
+        self.doubled = self.random.choice((0.0, 0.03, 0.15))
+        self.usual_lag_ms = self.random.choice((0, 0, 40))
         self.watch_lag_ms: dict[int, int] = {}
+        self.isolated: set[int] = set()
         self.cut_links: set[tuple[int, int]] = set()
         self.generation: dict[tuple[int, int], int] = {}
         self.last_arrival: dict[tuple[int, int], int] = {}
@@ -125,11 +132,13 @@ class World:
 
     def call(self, broker: FakeBroker, txn: Txn, then: Callable[[ev.Outcome, Item], None]) -> None:
         """Apply a transaction after a while; the outcome may be unknown, whether it is applied, never, or later."""
-        is_lost, life = self.now_ms < self.etcd_down_until_ms, broker.life
+        is_lost, life = self._is_cut_off(broker), broker.life
         fate = self.random.random()
         if (is_lost or fate < self.unknown) and not self.is_calm:
             if fate < self.unknown * 0.7:
                 self.at(self.random.choice((2, 100, 300, 700)), lambda: self._arrive(txn))
+            if fate < self.unknown * 0.4:
+                self.slow_watch(broker.node, 300, 500)
             broker.soon(60, lambda: then(ev.Outcome.UNKNOWN, ABSENT))
             return
 
@@ -139,6 +148,10 @@ class World:
             broker.soon(self.short(), lambda: then(outcome, item), life)
 
         self.at(self.short(), arrive)
+
+    def _is_cut_off(self, broker: FakeBroker) -> bool:
+        """Return whether a broker does not reach the store."""
+        return self.now_ms < self.etcd_down_until_ms or broker.node in self.isolated
 
     def _arrive(self, txn: Txn) -> tuple[bool, Item]:
         is_applied = self._apply(txn)
@@ -160,7 +173,7 @@ class World:
     def _notify(self) -> None:
         revision = self.etcd.revision
         for broker in self.brokers.values():
-            lag_ms = self.watch_lag_ms.get(broker.node, 0) + self.short()
+            lag_ms = self.watch_lag_ms.get(broker.node, 0 if self.is_calm else self.usual_lag_ms) + self.short()
             broker.soon(lag_ms, lambda broker=broker: broker.watched(revision))  # type: ignore[misc]
 
     def read(self, broker: FakeBroker, then: Callable[[dict[Any, Item], int], None]) -> None:
@@ -168,7 +181,7 @@ class World:
         life = broker.life
 
         def arrive() -> None:
-            if self.now_ms < self.etcd_down_until_ms:
+            if self._is_cut_off(broker):
                 broker.soon(50, lambda: self.read(broker, then), life)
                 return
             items, revision = dict(self.etcd.items), self.etcd.revision
@@ -181,7 +194,7 @@ class World:
 
         def arrive() -> None:
             key = broker_key(broker.node)
-            if self.now_ms < self.etcd_down_until_ms:
+            if self._is_cut_off(broker):
                 return
             if key in self.etcd.leases:
                 self.etcd.leases[key] = self.now_ms + self.ttl_ms
@@ -200,6 +213,11 @@ class World:
         for key in self.etcd.expired(self.now_ms):
             self._apply(Txn({key: None}))
 
+    def slow_watch(self, node: int, lag_ms: int, for_ms: int) -> None:
+        """Let a broker hear late of what is stored."""
+        self.watch_lag_ms[node] = lag_ms
+        self.at(for_ms, lambda: self.watch_lag_ms.pop(node, None))
+
     # The network.
 
     def send(self, source: int, target: int, message: Any) -> None:
@@ -217,7 +235,7 @@ class World:
                 broker.received(message)
 
         self.at(arrival - self.now_ms, lambda: self._hand_to(broker, deliver))
-        if not self.is_calm and self.random.random() < 0.02:
+        if not self.is_calm and self.random.random() < self.doubled:
             self.at(self.random.randint(5, 300), lambda: self._hand_to(broker, lambda: broker.received(message)))
 
     def _hand_to(self, broker: FakeBroker, call: Callable[[], None]) -> None:
@@ -244,8 +262,8 @@ class World:
         self.sent_ms[producer] = self.now_ms
         self.attempts[producer] = self.attempts.get(producer, 0) + 1
         sequence = self.sequences[producer]
-        key = sequence % 4 if sequence % 3 == 0 else None
-        broker.produce(producer, sequence, key, is_tombstone=key is not None and sequence % 2 == 0)
+        key = sequence % 3 if sequence % 2 == 0 else None
+        broker.produce(producer, sequence, key, is_tombstone=sequence % 4 == 0)
 
     def acknowledge(self, topic_id: str, producer: int, sequence: int, offset: int) -> None:
         """Tell a producer that its batch is committed; the response may be lost."""
@@ -288,7 +306,10 @@ class World:
         self.at(300, self.fault)
         self._steps(events)
         self.heal()
-        self._until(self.now_ms + 2000)
+        for _ in range(25):
+            self._until(self.now_ms + 120)
+            if self._is_at_rest():
+                return
         self.check_rest()
 
     def _steps(self, events: int) -> None:
@@ -305,13 +326,19 @@ class World:
         """End all faults; one broker may stay off, if the others suffice."""
         self.is_calm = True
         self.cut_links.clear()
+        self.isolated.clear()
         self.watch_lag_ms.clear()
         self.etcd_down_until_ms = 0
         self.images.clear()
         off = self.random.choice(list(self.brokers)) if self.random.random() < 0.4 else None
+        if len(self.record.isr) < self.record.required and self.random.random() < 0.5:
+            off = self.record.leader
         for broker in self.brokers.values():
-            if broker.disk is not None:
-                broker.disk.hangs = False
+            if broker.disk is not None and broker.disk.hangs:
+                if off is None and broker.is_leading and len(self.record.isr) > 1 and not broker.is_paused:
+                    self.hung, off = broker.node, 0
+                else:
+                    broker.disk.hangs = False
             resume(broker)
             if broker.node == off:
                 broker.crash()
@@ -321,17 +348,24 @@ class World:
                 broker.crash()
                 broker.start()
 
+    def _is_at_rest(self) -> bool:
+        try:
+            self.check_rest()
+        except Violation:
+            return False
+        return True
+
     def check_rest(self) -> None:
         """What has come to rest has a leader, and all that can be is in sync and committed."""
         record, topic = self.record, self.truth.of(self.topic_id)
         alive = {node for node, broker in self.brokers.items() if broker.is_alive}
-        able = {node for node in alive if self._is_complete(node)}
+        able = {node for node in alive & topic.able if self._is_sound(node)}
         leader = self.brokers.get(record.leader)
         if not able:
             return
-        if leader is None or not leader.is_leading:
+        if leader is None or not leader.is_leading or leader.node == self.hung:
             self.truth.fail("no leader, although {} are complete: {}, alarms {}", able, record, self.alarms[-3:])
-        members = {node for node in record.replicas if node in alive}
+        members = {node for node in record.replicas if node in alive and node != self.hung}
         if not members <= set(record.isr):
             self.truth.fail("{} are alive, and not all in sync: {}, alarms {}", members, record, self.alarms[-3:])
         replica = leader.replica
@@ -346,261 +380,11 @@ class World:
             if entry is not None and (entry.producer, entry.sequence) != (producer, sequence):
                 self.truth.fail("{} of {} was acknowledged, and is gone", sequence, producer)
 
-    def _is_complete(self, node: int) -> bool:
-        """Return whether a broker has all that is committed on a sound disk, and was never told to lose it."""
-        disk, topic = self.brokers[node].disk, self.truth.of(self.topic_id)
-        if disk is None or disk.topic_id != self.topic_id or disk.is_known_damaged or node not in self.record.replicas:
-            return False
-        return node in self.record.eligible and node not in self.truth.lost and disk.flushed >= len(topic.committed)
-
-
-def resume(broker: FakeBroker) -> None:
-    """Let a process go on that was stopped: what has come meanwhile is handled now."""
-    if broker.is_alive and broker.is_paused:
-        broker.is_paused = False
-        inbox, broker.inbox = broker.inbox, []
-        for call in inbox:
-            broker.world.at(1, lambda call=call: broker.world._hand_to(broker, call))  # type: ignore[misc]
-
-
-# The faults. Each takes what it does by chance from its own source.
-
-
-def _crash(world: World, broker: FakeBroker, chance: Random) -> None:
-    broker.crash()
-    world.at(chance.choice((1, 50, 400, 900)), broker.start)
-
-
-def _power_cut(world: World, _: FakeBroker, chance: Random) -> None:
-    for broker in world.brokers.values():
-        broker.crash()
-        world.at(chance.choice((1, 20, 100, 600)), broker.start)
-
-
-def _stop(world: World, broker: FakeBroker, chance: Random) -> None:
-    """Stop cleanly: what it leads is handed over first."""
-    if broker.is_alive and broker.replica is not None and not broker.is_draining:
-        broker.is_draining = True
-        world.at(1, lambda: _drain(world, broker, broker.life, 6))
-        world.at(400 + chance.randint(1, 300), broker.start)
-
-
-def _drain(world: World, broker: FakeBroker, life: int, rounds: int) -> None:
-    if broker.life != life or not broker.is_alive:
-        return
-    if rounds and broker.is_leading and not broker.is_paused:
-        broker.do(ev.HandOverAsked())
-        world.at(25, lambda: _drain(world, broker, life, rounds - 1))
-    else:
-        broker.close()
-
-
-def _pause(world: World, broker: FakeBroker, chance: Random) -> None:
-    if broker.is_alive and not broker.is_paused:
-        broker.is_paused = True
-        world.at(chance.choice((20, 100, 300, 600)), lambda: resume(broker))
-
-
-def _cut(world: World, broker: FakeBroker, chance: Random) -> None:
-    other = chance.choice(list(world.brokers))
-    links = {(broker.node, other), (other, broker.node)} if chance.random() < 0.7 else {(broker.node, other)}
-    world.cut_links |= links
-    world.at(chance.choice((30, 200, 600)), lambda: world.cut_links.difference_update(links))
-
-
-def _reset(world: World, broker: FakeBroker, chance: Random) -> None:
-    other = chance.choice(list(world.brokers))
-    for link in ((broker.node, other), (other, broker.node)):
-        world.generation[link] = world.generation.get(link, 0) + 1
-
-
-def _slow_watch(world: World, broker: FakeBroker, chance: Random) -> None:
-    world.watch_lag_ms[broker.node] = chance.choice((50, 300, 800))
-    world.at(chance.choice((200, 800)), lambda: world.watch_lag_ms.pop(broker.node, None))
-
-
-def _replay_watch(world: World, broker: FakeBroker, chance: Random) -> None:
-    """Let a watch send what it has sent before."""
-    if broker.is_alive and not broker.is_paused and broker.replica is not None:
-        old = [change for change in world.etcd.history if change.key == record_key(broker.topic_id)]
-        for change in chance.sample(old, min(2, len(old))):
-            if change.revision <= broker.view_revision and change.item.value is not None:
-                broker.do(ev.RecordSeen(change.item.value, change.revision))
-
-
-def _compact_store(world: World, _: FakeBroker, __: Random) -> None:
-    world.etcd.compact()
-
-
-def _store_away(world: World, _: FakeBroker, chance: Random) -> None:
-    world.etcd_down_until_ms = world.now_ms + chance.choice((50, 300, 900))
-
-
-def _revoke_lease(world: World, broker: FakeBroker, _: Random) -> None:
-    key = broker_key(broker.node)
-    if key in world.etcd.items:
-        world._apply(Txn({key: None}))
-
-
-def _late_lease(world: World, broker: FakeBroker, _: Random) -> None:
-    key = broker_key(broker.node)
-    if key in world.etcd.leases:
-        world.etcd.leases[key] += 3 * world.ttl_ms
-
-
-def _hang_disk(world: World, broker: FakeBroker, chance: Random) -> None:
-    disk = broker.disk
-    if disk is not None:
-        disk.hangs = True
-
-        def end() -> None:
-            disk.hangs = False
-
-        world.at(chance.choice((100, 600, 2000)), end)
-
-
-def _may_lose(world: World, broker: FakeBroker) -> bool:
-    return (
-        broker.disk is not None
-        and broker.disk.topic_id == world.topic_id
-        and world.truth.has_other_copy(world.topic_id, {broker.node})
-    )
-
-
-def _loses(world: World, broker: FakeBroker) -> None:
-    world.truth.lost[broker.node] = world.etcd.get(broker_key(broker.node)).created
-
-
-def _wipe(world: World, broker: FakeBroker, chance: Random) -> None:
-    """Delete a data directory while its broker is down."""
-    if _may_lose(world, broker):
-        broker.crash()
-        broker.disk = None
-        world.truth.changed(broker, 0)
-        _loses(world, broker)
-        world.at(chance.choice((1, 20, 300)), broker.start)
-
-
-def _damage(world: World, broker: FakeBroker, chance: Random) -> None:
-    """Let bits flip below the high watermark; a read finds that."""
-    disk = broker.disk
-    if disk is None or disk.high_watermark <= disk.start or not _may_lose(world, broker):
-        return
-    offset = chance.randrange(disk.start, disk.high_watermark)
-    disk.damaged.add(offset)
-    world.truth.changed(broker, offset)
-    _loses(world, broker)
-    broker.soon(0, lambda: broker.fail("bits have flipped"))
-
-
-def _fail_flush(world: World, broker: FakeBroker, _: Random) -> None:
-    """Let the disk refuse a flush: the log cannot be trusted any more."""
-    if _may_lose(world, broker):
-        _loses(world, broker)
-        broker.soon(0, lambda: broker.fail("a flush has failed"))
-
-
-def _keep_image(world: World, broker: FakeBroker, chance: Random) -> None:
-    """Keep a copy of the disks of a broker, or go back to one that is old enough."""
-    kept = world.images.get(broker.node)
-    if kept is None:
-        if broker.disk is not None:
-            world.images[broker.node] = (
-                world.now_ms,
-                (broker.disk.copy(), broker.marks, dict(broker.directories), broker.obeyed),
-            )
-        return
-    at_ms, (disk, marks, directories, obeyed) = kept
-    if at_ms + 3 * world.ttl_ms < world.now_ms and disk.topic_id == world.topic_id and _may_lose(world, broker):
-        if marks.intended >= broker.marks.confirmed:
-            return
-        broker.crash()
-        broker.disk, broker.marks, broker.directories, broker.obeyed = disk, marks, directories, obeyed
-        disk.crash(chance)
-        world.truth.changed(broker, 0)
-        _loses(world, broker)
-        del world.images[broker.node]
-        world.at(chance.choice((1, 50)), broker.start)
-
-
-def _old_directory(world: World, broker: FakeBroker, chance: Random) -> None:
-    """Let a directory fail for good, so that the log is in another; or let the failed one come back in its place."""
-    kept = world.images.get(-broker.node)
-    if not _may_lose(world, broker):
-        return
-    if kept is None:
-        world.images[-broker.node] = (world.now_ms, broker.disk)
-        broker.crash()
-        broker.disk = None
-        broker.directories[world.topic_id] = f"other directory of {broker.node}"
-    else:
-        if kept[1].topic_id != world.topic_id:
-            return
-        broker.crash()
-        broker.disk = kept[1].copy()
-        broker.disk.crash(chance)
-    world.truth.changed(broker, 0)
-    _loses(world, broker)
-    world.at(chance.choice((1, 50)), broker.start)
-
-
-def _delete_records(world: World, broker: FakeBroker, chance: Random) -> None:
-    disk, replica = broker.disk, broker.replica
-    if disk is None or replica is None or not broker.is_leading or broker.is_paused:
-        return
-    if disk.high_watermark > disk.start and not replica.is_cutting:
-        disk.raise_start(chance.randint(disk.start + 1, disk.high_watermark))
-        broker.deleting = disk.start
-        broker.do(ev.StartRaised(disk.start, disk.epochs.entries))
-
-
-def _compact_log(world: World, broker: FakeBroker, _: Random) -> None:
-    disk, replica = broker.disk, broker.replica
-    if disk is None or replica is None or replica.is_cutting or replica.role not in (Role.LEADING, Role.FOLLOWING):
-        return
-    before = list(disk.entries)
-    below = disk.compact()
-    if below is not None:
-        tombstone = before[below - 1]
-        assert tombstone is not None
-        world.truth.of(broker.topic_id).removed[below - 1] = tombstone.key or 0
-        broker.do(ev.Compacted(below))
-
-
-def _set_min_isr(world: World, _: FakeBroker, chance: Random) -> None:
-    min_isr = chance.choice((1, 2, 3))
-    for broker in world.brokers.values():
-        if broker.replica is not None and broker.is_alive and not broker.is_paused:
-            broker.do(ev.MinIsrSet(min_isr))
-
-
-def _hand_over(world: World, broker: FakeBroker, chance: Random) -> None:
-    if broker.is_leading and not broker.is_paused:
-        broker.do(ev.HandOverAsked(chance.choice((None, *world.record.isr))))
-
-
-def _recreate(world: World, _: FakeBroker, chance: Random) -> None:
-    if chance.random() < 0.2:
-        world.create_topic()
-
-
-def _out_of_range(world: World, broker: FakeBroker, chance: Random) -> None:
-    """Let a follower get the answer that its log ends before its leader's begins, as errors of the moment are."""
-    replica = broker.replica
-    if replica is not None and replica.fetch is not None and broker.is_alive and not broker.is_paused:
-        fetch = replica.fetch
-        answer = ev.Answer(fetch.number, fetch.leader_epoch, fetch.offset, ev.Verdict.OUT_OF_RANGE, log_start=0)
-        broker.do(ev.Answered(answer, fetch.offset))
-
-
-FAULTS: dict[str, Callable[[World, FakeBroker, Random], None]] = {
-    function.__name__[1:]: function
-    for function in (
-        _crash, _power_cut, _stop, _pause, _cut, _reset, _slow_watch, _replay_watch, _compact_store, _store_away,
-        _revoke_lease, _late_lease, _hang_disk, _wipe, _damage, _fail_flush, _keep_image, _old_directory,
-        _delete_records, _compact_log, _set_min_isr, _hand_over, _recreate, _out_of_range,
-    )
-}  # fmt: skip
+    def _is_sound(self, node: int) -> bool:
+        """Return whether the disk of a broker has lost nothing."""
+        disk = self.brokers[node].disk
+        is_log = disk is not None and disk.topic_id == self.topic_id and not disk.is_known_damaged
+        return is_log and node not in self.truth.lost
 
 
 def simulate(seed: int, events: int) -> None:
@@ -608,23 +392,22 @@ def simulate(seed: int, events: int) -> None:
     World(seed).run(events)
 
 
-def shrunk(seed: int, events: int) -> World | None:
-    """Return a world that fails with as few faults as simple trials give; None if this seed does not fail."""
+def shrunk(seed: int, events: int) -> list[str]:
+    """Return the faults that it takes for the finding of this seed, about: as few as leaving out one by one gives."""
     skipped: frozenset[int] = frozenset()
-    world = _failing(seed, events, skipped)
-    if world is None:
-        return None
-    for number, _, _ in reversed(world.happened):
+    found = _failing(seed, events, skipped)
+    for number, _, _ in reversed(found):
         smaller = _failing(seed, events, skipped | {number})
-        if smaller is not None:
-            skipped, world = skipped | {number}, smaller
-    return world
+        if smaller:
+            skipped, found = skipped | {number}, smaller
+    return [f"{at_ms} ms: {what}" for number, at_ms, what in found if number not in skipped]
 
 
-def _failing(seed: int, events: int, skipped: frozenset[int]) -> World | None:
+def _failing(seed: int, events: int, skipped: frozenset[int]) -> list[tuple[int, int, str]]:
+    """Return the faults of a simulation that finds something; none if it finds nothing."""
     world = World(seed, skipped)
     try:
         world.run(events)
     except (Violation, AssertionError):
-        return world
-    return None
+        return world.happened
+    return []

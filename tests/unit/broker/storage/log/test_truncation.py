@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
 
@@ -103,6 +104,35 @@ class TestTruncateTo:
         assert room.append(b"1", producer=(7, 0, 1)).first_offset == 1
         room.log.truncation.truncate_to(0, NOW_MS)
         assert len(room.log.producers) == 0
+
+    @pytest.mark.parametrize("offset", [3, 0])
+    def test_its_syncs_may_run_in_a_thread_and_nothing_counts_as_cut_before_they_have(
+        self, room: LogRoom, offset: int
+    ) -> None:
+        filled(room, 4)
+        room.append(b"unflushed")
+        truncation, directory = room.log.truncation, room.log.local.directory
+        cut = present(truncation.begin(offset)) if offset else truncation.begin_fully(offset)
+        before = present(room.log.flusher.prepare())
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(cut.write_down).result()
+            assert (room.log.log_end_offset, truncation.pending) == (5, None)
+            truncation.carry_out(cut, NOW_MS)
+            assert present(read_truncation(directory)) == present(truncation.pending)
+            assert not present(truncation.pending).is_done
+            truncation.checkpointed(room.log.offsets)
+            assert TRUNCATION_NAME in room.files()
+            before.run()
+            room.log.flusher.mark_flushed(before)
+            assert room.log.recovery_point == offset
+            thread.submit(cut.sync).result()
+        truncation.end(cut)
+        assert present(truncation.pending).is_done
+        assert (room.log.log_end_offset, room.log.recovery_point) == (offset, offset)
+        truncation.checkpointed(room.log.offsets)
+        assert TRUNCATION_NAME not in room.files()
+        filled(room, 2, first=offset)
+        assert read_values(room.log) == numbered(offset + 2)
 
     def test_a_damaged_log_is_refused_and_nothing_has_happened(self, room: LogRoom) -> None:
         filled(room, 2)

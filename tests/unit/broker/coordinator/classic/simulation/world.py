@@ -14,7 +14,7 @@ from unit.broker.coordinator.group.simulation.checks import Violation, require
 from unit.broker.coordinator.group.simulation.network import Faults, Network, Then
 from unit.broker.coordinator.group.topics import Topics
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.classic import events
+from warmlog_broker.coordinator.classic import events, phases
 from warmlog_broker.coordinator.classic import messages as m
 from warmlog_broker.coordinator.classic.state import NEVER_MS, Phase, Rebalance, common_protocols, more_bytes
 from warmlog_broker.coordinator.framework.decision import Decision, Record
@@ -82,6 +82,8 @@ class World:
         self.fenced: set[str] = set()
         self.saved_members: dict[int, frozenset[str]] = {}
         """By generation, the members that an assignment was saved for: instance ids, or member ids."""
+        self.generations: dict[int, int] = {}
+        """By the number of a SyncGroup, the generation in which it was sent."""
         self.numbers: dict[int, int] = {}
         """By generation, the SyncGroup of which assignments were given out."""
         self.assigners: dict[int, str] = {}
@@ -308,16 +310,17 @@ class World:
         elif process.must_sync and not process.never_syncs:
             process.waits_since_ms = self.now_ms
             self.syncs += 1
+            self.generations[self.syncs] = process.generation
             sync = process.sync(self.syncs)
             self._send(process, self._event(events.sync, sync))
         else:
             beat = m.HeartbeatRequest(GROUP, process.member_id, process.generation, process.instance_id)
             self._send(process, self._event(events.heartbeat, beat))
 
-    def _event(self, event: Callable[..., events.Step], request: Any) -> Callable[[Waiter], Decision[events.Step]]:
+    def _event(self, event: Callable[..., phases.Step], request: Any) -> Callable[[Waiter], Decision[phases.Step]]:
         return lambda waiter: self._decide(lambda before: event(before, request, waiter, now_ms=self.now_ms))
 
-    def _send(self, process: Process, decide: Callable[[Waiter], Decision[events.Step]]) -> None:
+    def _send(self, process: Process, decide: Callable[[Waiter], Decision[phases.Step]]) -> None:
         process.request_number += 1
         number = process.request_number
 
@@ -332,7 +335,7 @@ class World:
 
         self.network.send(arrive, told)
 
-    def _run(self, waiter: Waiter | None, decide: Callable[[], Decision[events.Step] | None]) -> None:
+    def _run(self, waiter: Waiter | None, decide: Callable[[], Decision[phases.Step] | None]) -> None:
         """Carry out one change of the group, after the one that is under way."""
         if self.under_way is not None:
             self.queue.append(lambda: self._run(waiter, decide))
@@ -360,16 +363,16 @@ class World:
                 self._note_gone(before)
             self._happened(decision.result)
 
-    def _decide(self, event: classic_members.Event) -> Decision[events.Step]:
+    def _decide(self, event: classic_members.Event) -> Decision[phases.Step]:
         return classic_members.decide(self.groups, GROUP, event, now_ms=self.now_ms, limits=LIMITS)
 
-    def _expire(self) -> Decision[events.Step]:
+    def _expire(self) -> Decision[phases.Step]:
         decision = self._decide(lambda before: events.expire(before, now_ms=self.now_ms))
         for _, response in decision.result.answers:
             require(not isinstance(response, errors.UnknownMemberId), "a member is removed while its request waits")
         return decision
 
-    def _decide_join(self, request: m.JoinGroupRequest, waiter: Waiter) -> Decision[events.Step]:
+    def _decide_join(self, request: m.JoinGroupRequest, waiter: Waiter) -> Decision[phases.Step]:
         self.next_id += 1
         is_other = self.group is not None and bool(self.group.members)
         decision = classic_members.decide_join(
@@ -426,7 +429,7 @@ class World:
                 if member.instance_id and after.holder(member.instance_id) is not None:
                     self.fenced.add(member.member_id)
 
-    def _happened(self, step: events.Step) -> None:
+    def _happened(self, step: phases.Step) -> None:
         self._check()
         for waiter, response in step.answers:
             self._answer(waiter, response)
@@ -498,6 +501,7 @@ class World:
         )
         if response.assignment:
             number, _ = unpack(response.assignment)
+            require(self.generations[number] == saved.generation, "a SyncGroup of another generation is accepted")
             known = self.numbers.setdefault(saved.generation, number)
             require(known == number, "generation {} has assignments of two SyncGroups", saved.generation)
 

@@ -1,0 +1,36 @@
+"""The next step of moving a partition to other replicas, and back to its preferred leader. The leader takes the steps.
+
+A reassignment grows (what is missing is added), catches up (until all that stay are in sync), and completes (the others
+leave). Each step is a change of the record, so any leader goes on where the last one was.
+"""
+
+from warmlog_broker.replication.events import Sessions
+from warmlog_broker.replication.record import Cancel, Complete, Grow, HandOver, Nodes, PartitionRecord
+
+
+def next_step(
+    record: PartitionRecord, target: Nodes | None, sessions: Sessions
+) -> Cancel | Complete | Grow | HandOver | None:
+    """Return what the leader changes to come closer to `target`; None if it waits, or has arrived.
+
+    Without a target it goes on with a reassignment that is under way.
+    """
+    staying = tuple(node for node in record.replicas if node not in record.removing)
+    if target is not None and staying != target:
+        return Cancel() if record.adding or record.removing else Grow(target)
+    if not (record.adding or record.removing) or not set(staying) <= set(record.isr):
+        return None
+    if record.leader not in record.removing:
+        return Complete()
+    ready = [node for node in staying if node in sessions and sessions[node].is_ready]
+    return HandOver(ready[0]) if ready else None
+
+
+def preferred_leader(record: PartitionRecord, sessions: Sessions) -> int | None:
+    """Return the replica that should lead instead: the first one, if it is in sync and ready; None if it leads.
+
+    The caller waits until this has been so for a while: a slow member would get and lose the leadership in turns.
+    """
+    first = record.replicas[0]
+    is_able = first in record.isr and first in sessions and sessions[first].is_ready and first not in record.removing
+    return first if is_able and first != record.leader else None

@@ -1,0 +1,204 @@
+"""Single turns of a replica: the cases that the simulation has found, and the ones that a shell relies on."""
+
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from warmlog_broker.replication import events as ev
+from warmlog_broker.replication import leading
+from warmlog_broker.replication.alignment import Diverging, Log
+from warmlog_broker.replication.record import NO_LEADER, PartitionRecord, Withdraw, changed
+from warmlog_broker.replication.replica import Replica, Role, accepts_appends
+from warmlog_broker.replication.step import step
+
+RECORD = PartitionRecord(leader=2, leader_epoch=4, replicas=(1, 2, 3), isr=(1, 2, 3), min_isr=2)
+SESSIONS = {node: ev.Session(10 + node) for node in (1, 2, 3)}
+LOG = Log(0, 20, 20, 15, ((4, 0),))
+Action = TypeVar("Action")
+
+
+class Driven:
+    """Replica 1, and what it did last."""
+
+    def __init__(self, record: PartitionRecord = RECORD, log: Log = LOG) -> None:
+        self.replica = Replica(1, 1, log)
+        self.now_ms = 1000
+        self.actions: list[ev.Action] = []
+        self.see(ev.SessionsSeen(SESSIONS, 11))
+        self.see(ev.RecordSeen(record, 50))
+
+    def see(self, event: ev.Event) -> None:
+        self.replica, self.actions = step(self.replica, event, self.now_ms)
+
+    def did(self, kind: type[Action]) -> Action:
+        """Return the only action of a kind."""
+        found = [action for action in self.actions if isinstance(action, kind)]
+        assert len(found) == 1, self.actions
+        return found[0]
+
+    def fetch(self) -> ev.Fetch:
+        message = self.did(ev.Send).message
+        assert isinstance(message, ev.Fetch)
+        return message
+
+    def answer(
+        self, fetch: ev.Fetch, verdict: ev.Verdict = ev.Verdict.AGREES, next_offset: int = 0, **more: object
+    ) -> None:
+        answer = ev.Answer(fetch.number, fetch.leader_epoch, fetch.offset, verdict)
+        self.see(ev.Answered(replace(answer, **more), max(next_offset, fetch.offset)))
+
+    def after(self, ms: int) -> None:
+        self.now_ms += ms
+        self.see(ev.Ticked())
+
+
+def leader() -> Driven:
+    return Driven(replace(RECORD, leader=1))
+
+
+def fetched(node: int, offset: int = 20, flushed: int = 20, number: int = 1) -> ev.Fetch:
+    return ev.Fetch(node, 10 + node, 4, number, offset, 4, flushed, 0, 990)
+
+
+def test_a_follower_appends_after_the_leader_has_agreed_and_reports_its_flush() -> None:
+    driven = Driven()
+    assert driven.replica.role is Role.ALIGNING
+    driven.answer(driven.fetch(), next_offset=22, high_watermark=18)
+    assert driven.replica.role is Role.FOLLOWING
+    assert driven.replica.log.high_watermark == 18
+    driven.did(ev.Append)
+    assert driven.did(ev.Send).message == replace(driven.replica.fetch, offset=22), (
+        "the next fetch goes before the flush"
+    )
+    driven.see(ev.Flushed(22, 0))
+    assert driven.did(ev.Send).message == ev.Report(1, 11, 4, 22)
+
+
+def test_a_cut_below_the_high_watermark_is_refused_unless_it_is_a_recovery() -> None:
+    driven = Driven()
+    driven.answer(driven.fetch(), ev.Verdict.DIVERGES, diverging=Diverging(3, 9))
+    assert driven.replica.role is Role.REFUSED
+    recovering = Driven(replace(RECORD, recovering="by hand"))
+    recovering.answer(recovering.fetch(), ev.Verdict.DIVERGES, diverging=Diverging(4, 9))
+    assert recovering.did(ev.Truncate).end == 9
+    recovering.see(ev.Cut(Log(0, 9, 9, 9, ((4, 0),), 1)))
+    recovering.answer(recovering.fetch())
+    assert recovering.did(ev.Obey).recovering == "by hand"
+
+
+def test_a_recovery_that_goes_back_below_the_start_of_the_log_empties_it() -> None:
+    driven = Driven(replace(RECORD, recovering="by hand"), Log(12, 20, 20, 15, ((4, 12),)))
+    driven.answer(driven.fetch(), ev.Verdict.DIVERGES, diverging=Diverging(-1, 9), log_start=3)
+    assert driven.did(ev.Empty).start == 3
+
+
+def test_a_leader_commits_what_all_members_have_flushed_and_then_loads() -> None:
+    driven = leader()
+    driven.see(fetched(2))
+    assert not leading.is_known(driven.replica)
+    driven.see(fetched(3, flushed=19))
+    assert driven.did(ev.Commit).high_watermark == 19
+    driven.see(ev.Report(3, 13, 4, 20))
+    assert driven.did(ev.Commit).high_watermark == 20
+    driven.did(ev.Load)
+
+
+def test_a_candidate_stops_fetching_and_leads_when_it_is_elected() -> None:
+    driven = Driven()
+    driven.see(ev.SessionsSeen({1: SESSIONS[1]}, 11))
+    driven.after(1)
+    write = driven.did(ev.Write)
+    assert (driven.replica.role, driven.replica.fetch) == (Role.STANDING, None)
+    assert write.sessions == {1: 11, 2: 0}
+    driven.see(ev.Written(write.number, ev.Outcome.SUCCEEDED, 51, write.record))
+    assert driven.did(ev.BeginEpoch).epoch == 5
+    assert accepts_appends(driven.replica)
+
+
+def test_an_election_of_unknown_outcome_is_written_again_and_withdrawn_when_the_leader_is_back() -> None:
+    driven = Driven()
+    driven.see(ev.SessionsSeen({1: SESSIONS[1]}, 11))
+    driven.after(1)
+    write = driven.did(ev.Write)
+    driven.see(ev.Written(write.number, ev.Outcome.UNKNOWN))
+    driven.after(60)
+    assert driven.did(ev.Write) == write
+    driven.see(ev.Written(write.number, ev.Outcome.FAILED, 50, RECORD))
+    assert driven.replica.role is Role.STANDING, "the first copy may be applied yet"
+    withdrawal = driven.did(ev.Write)
+    assert withdrawal.record == changed(RECORD, Withdraw(), withdrawal.record.by)
+    driven.see(ev.Written(withdrawal.number, ev.Outcome.SUCCEEDED, 51, withdrawal.record))
+    assert driven.replica.role is Role.ALIGNING
+
+
+def test_a_damaged_replica_registers_again_then_excludes_itself_then_begins_anew() -> None:
+    driven = Driven()
+    driven.see(ev.Failed("bits have flipped"))
+    driven.did(ev.Register)
+    driven.see(ev.SessionsSeen({**SESSIONS, 1: ev.Session(21)}, 21))
+    write = driven.did(ev.Write)
+    assert write.record.isr == (2, 3)
+    driven.see(ev.Written(write.number, ev.Outcome.SUCCEEDED, 51, write.record))
+    assert driven.did(ev.Empty).start == 0
+    driven.see(ev.Cut(Log(truncations=1)))
+    assert driven.replica.role is Role.ALIGNING
+
+
+def test_the_exclusion_is_written_even_if_the_view_says_that_there_is_no_need() -> None:
+    driven = Driven(replace(RECORD, isr=(2,), elr=()))
+    driven.see(ev.Failed("bits have flipped"))
+    driven.see(ev.SessionsSeen({**SESSIONS, 1: ev.Session(21)}, 21))
+    driven.did(ev.Write)
+
+
+def test_a_cut_that_was_under_way_does_not_make_a_damaged_log_sound() -> None:
+    driven = Driven()
+    driven.answer(driven.fetch(), ev.Verdict.DIVERGES, diverging=Diverging(4, 18))
+    driven.see(ev.Failed("bits have flipped"))
+    driven.see(ev.Cut(Log(0, 18, 18, 15, ((4, 0),), 1)))
+    assert driven.replica.role is Role.REFUSED
+
+
+def test_the_last_copy_is_not_given_away() -> None:
+    driven = Driven(replace(RECORD, leader=1, isr=(1,), elr=(), min_isr=1))
+    driven.see(ev.Failed("bits have flipped"))
+    driven.see(ev.SessionsSeen({**SESSIONS, 1: ev.Session(21)}, 21))
+    driven.after(100)
+    assert not any(isinstance(action, ev.Write | ev.Empty) for action in driven.actions)
+
+
+def test_a_leader_whose_disk_hangs_hands_over() -> None:
+    driven = leader()
+    driven.see(ev.Produced(25))
+    for _ in range(120):
+        driven.see(fetched(2, 25, 25))
+        driven.see(fetched(3, 25, 25))
+        driven.after(100)
+    assert driven.replica.proposal is not None
+    assert driven.replica.proposal.write.record.leader == 2
+    assert not accepts_appends(driven.replica)
+
+
+def test_a_leader_that_has_written_another_name_is_not_confirmed_any_more() -> None:
+    driven = leader()
+    driven.see(ev.HandOverAsked(2))
+    for node in (2, 3):
+        driven.see(fetched(node))
+    assert driven.did(ev.Write).record.leader == 2
+    driven.now_ms += 50
+    for node in (2, 3):
+        driven.see(ev.Fetch(node, 10 + node, 4, 2, 20, 4, 20, 0, 1040))
+    assert leading.confirmed_ms(driven.replica, 1050) == 1000
+
+
+def test_a_record_of_an_older_epoch_than_the_log_is_refused() -> None:
+    driven = Driven(replace(RECORD, leader_epoch=3))
+    assert driven.replica.role is Role.REFUSED
+    assert "gone back" in driven.replica.refused
+
+
+def test_an_operator_makes_a_replica_lead_that_is_not_eligible() -> None:
+    driven = Driven(replace(RECORD, leader=NO_LEADER, isr=(), elr=(3,)))
+    driven.see(ev.RecoveryAsked("by hand"))
+    assert driven.did(ev.Write).record.recovering == "by hand"
+    assert driven.did(ev.Write).record.isr == (1,)
