@@ -325,8 +325,12 @@ class Chart:
             "title": {"text": label, "textStyle": {"fontSize": 13, "color": "#767676"}},
             "tooltip": {"trigger": "axis"},
             "legend": {"bottom": 0, "textStyle": {"color": "#767676"}},
-            "xAxis": {"type": "time", "axisLabel": {"hideOverlap": True}},
-            "yAxis": {"type": "value"},
+            "xAxis": {"type": "time", "axisLabel": {"color": "#7a7a7a", "hideOverlap": True}},
+            "yAxis": {
+                "type": "value",
+                "axisLabel": {"color": "#7a7a7a"},
+                "splitLine": {"lineStyle": {"color": "#80808040"}},
+            },
             "series": [],
         }
         self._plot = ui.echart(options).classes("wl-wide").style("height: 15rem")
