@@ -43,6 +43,7 @@ class ConsoleProcess:
                 self.address = found[1]
                 break
         else:
+            self.process.stderr.close()
             raise RuntimeError(f"the console ended with exit code {self.process.wait()}: {self.output}")
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

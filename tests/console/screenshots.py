@@ -52,7 +52,10 @@ def example(broker: BrokerProcess) -> Iterator[None]:
             consumer.commit()
         admin.create_user("alice", "not a secret")
         admin.alter_quotas({"producer_byte_rate": 1_000_000}, user="alice")
-        with Producer(broker.address, transactional_id="nightly-load") as loader, loader.transaction():
+        with (
+            Producer(broker.address, transactional_id="nightly-load", transaction_timeout_ms=900_000) as loader,
+            loader.transaction(),
+        ):
             loader.send("orders", b"not yet committed").result()
             yield
 
@@ -60,19 +63,22 @@ def example(broker: BrokerProcess) -> Iterator[None]:
 def draw(browser: Any, console: ConsoleProcess, broker: BrokerProcess) -> None:
     """Take all pictures; something is produced meanwhile, so that the charts show it."""
     with Producer(broker.address) as producer:
-        warm = browser.new_page()
-        warm.goto(console.url)
-        for second in range(40):
-            producer.send_many("flights", [b"{}"] * random.Random(second).randrange(100, 900))
+        warm = browser.new_context()
+        warm.new_page().goto(console.url)
+        for second in range(25):
+            producer.send_many(
+                "flights", [b'{"carrier": "UA", "flight": %d}' % second] * random.Random(second).randrange(100, 900)
+            )
             time.sleep(1)
+        session = warm.storage_state()
         warm.close()
     for scheme in ("light", "dark"):
         for size, viewport in (("wide", WIDE), ("narrow", NARROW)):
-            context = browser.new_context(viewport=viewport, color_scheme=scheme)
+            context = browser.new_context(viewport=viewport, color_scheme=scheme, storage_state=session)
             for name, path in PAGES.items():
                 page = context.new_page()
                 page.goto(f"{console.url}{path}")
-                page.wait_for_timeout(4000)
+                page.wait_for_timeout(2500)
                 with Image.open(io.BytesIO(page.screenshot())) as picture:
                     picture.convert("RGB").quantize(COLORS).save(TARGET / f"{name}-{scheme}-{size}.png", optimize=True)
                 page.close()

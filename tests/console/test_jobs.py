@@ -68,7 +68,8 @@ def data(broker: BrokerProcess) -> Iterator[None]:
         admin.create_topic("other", configs={"retention.ms": "1d"})
         for number in range(100):
             producer.send("orders", b"value %d %s" % (number, b"x" * 500), key=b"k%d" % number)
-        producer.flush()
+            if number % 10 == 9:
+                producer.flush()  # a batch of its own, so that the index has entries
         with Consumer(broker.address, topics=["orders"], group="slow", commit="manual") as consumer:
             next(iter(consumer.records()))
             consumer.commit()

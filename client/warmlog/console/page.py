@@ -269,7 +269,7 @@ class Table:
             for title in columns.split(",")
         ]
         self.table = ui.table(columns=columns_shown, rows=[], row_key="id", pagination={"rowsPerPage": ROWS_A_PAGE})
-        self.table.classes("wl-wide").props("flat dense bordered wrap-cells")
+        self.table.classes("wl-wide").props("flat dense bordered wrap-cells rows-per-page-label='Rows a page'")
         self.table.props["aria-label"] = label
         self.table.add_slot("body-cell", CELL)
 
@@ -325,8 +325,12 @@ class Chart:
             "title": {"text": label, "textStyle": {"fontSize": 13, "color": "#767676"}},
             "tooltip": {"trigger": "axis"},
             "legend": {"bottom": 0, "textStyle": {"color": "#767676"}},
-            "xAxis": {"type": "time"},
-            "yAxis": {"type": "value"},
+            "xAxis": {"type": "time", "axisLabel": {"color": "#7a7a7a", "hideOverlap": True}},
+            "yAxis": {
+                "type": "value",
+                "axisLabel": {"color": "#7a7a7a"},
+                "splitLine": {"lineStyle": {"color": "#80808040"}},
+            },
             "series": [],
         }
         self._plot = ui.echart(options).classes("wl-wide").style("height: 15rem")

@@ -52,7 +52,9 @@ class Records:
         self._tail: Tail | None = None
         self._is_paused = False
         with ui.row().classes("items-end"):
-            self._topic = ui.select([], label="Topic", with_input=True).style("min-width: 14rem")
+            self._topic = ui.select([], label="Topic", with_input=True, new_value_mode="add-unique").style(
+                "min-width: 14rem"
+            )
             self._given = {
                 name: ui.input(label, value=page.query.get(name, first)).on("keydown.enter", self._search)
                 for name, (label, first) in FIELDS.items()
