@@ -232,7 +232,12 @@ def _open_logs(
 
 def _mark_gaps(directories: DirectorySet, loaded: Mapping[str, dict[int, LoadedPartition]]) -> None:
     """Note in each directory whose logs were all opened that these have their marks of gaps."""
-    failed = {each.directory for partitions in loaded.values() for each in partitions.values() if each.log is None}
+    failed = {
+        each.directory
+        for partitions in loaded.values()
+        for each in partitions.values()
+        if each.log is None or each.log.recovery_report.is_unmarked
+    }
     for directory in directories.live:
         if directory not in failed:
             directory.gaps_are_marked()

@@ -12,6 +12,8 @@ from warmlog_broker.coordinator.classic.state import Rebalance
 
 CONSUMER = "consumer"
 """The protocol type of groups whose members use this; those of Connect and Kafka Streams have their own."""
+MOST_NAMES = 10_000
+"""Topics of a subscription, and partitions of an assignment, that are looked at: a tool asks in the event loop."""
 _COUNT = struct.Struct(">i")
 _SIZE = struct.Struct(">h")
 
@@ -34,6 +36,8 @@ def topics_of(metadata: bytes) -> list[str]:
     try:
         (count,) = _COUNT.unpack_from(metadata, 2)
         position = 6
+        if count > MOST_NAMES:
+            return []
         while len(names) < count:
             name, position = _string(metadata, position)
             names.append(name)
@@ -45,14 +49,18 @@ def topics_of(metadata: bytes) -> list[str]:
 def partitions_of(assignment: bytes) -> list[tuple[str, list[int]]]:
     """Return the partitions of an assignment, by topic."""
     found: list[tuple[str, list[int]]] = []
+    left = MOST_NAMES
     try:
         (count,) = _COUNT.unpack_from(assignment, 2)
         position = 6
+        if count > MOST_NAMES:
+            return []
         while len(found) < count:
             name, position = _string(assignment, position)
             (numbers,) = _COUNT.unpack_from(assignment, position)
+            left -= numbers
             position += 4 + 4 * numbers
-            if not position - 4 <= position <= len(assignment):
+            if numbers < 0 or left < 0 or position > len(assignment):
                 return []
             found.append((name, [_COUNT.unpack_from(assignment, position - 4 * n)[0] for n in range(numbers, 0, -1)]))
     except (struct.error, UnicodeDecodeError):

@@ -185,7 +185,11 @@ def load_log(request: LoadRequest) -> LoadedLog:
     if is_unmarked:
         gaps = Gaps(rows_up_to=found.end_offset)
         if found.end_offset > found.segments[0].base_offset:
-            note_gaps(request.directory, found.end_offset, sync=False)
+            try:
+                note_gaps(request.directory, found.end_offset, sync=False)
+            except OSError as error:  # a full disk: the log can be read all the same
+                logger.warning("%s: the mark of its gaps could not be written: %s", request.directory, error)
+                report.is_unmarked = True
     has_point = listing.has_restart_point if report.was_clean else found.restart_offset == found.end_offset
     loaded = LoadedLog(
         segments=LogSegments(found.segments),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog_protocol.codec.memory import MOST_REUSED_BYTES, ReusedMemory
+from warmlog_protocol.codec.memory import MOST_REUSED, MOST_REUSED_BYTES, ReusedMemory
 
 KIB = 1024
 SIZES = st.sampled_from([300 * KIB, 400 * KIB, 700 * KIB, 2048 * KIB, MOST_REUSED_BYTES + 1])
@@ -64,3 +64,9 @@ def test_what_is_not_in_use_is_freed_bit_by_bit() -> None:
     assert len(allocate.buffers) == 2, "one that does not fit is freed for each that is made"
     allocate.release()
     assert len(allocate.buffers) == 0
+
+
+def test_what_is_held_beyond_some_buffers_is_not_kept() -> None:
+    allocate = ReusedMemory()
+    held = [allocate(300 * KIB) for _ in range(3 * MOST_REUSED)]
+    assert len(held) == 3 * len(allocate.buffers)

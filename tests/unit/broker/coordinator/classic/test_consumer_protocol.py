@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warmlog_broker.coordinator.classic.consumer_protocol import (
+    MOST_NAMES,
     assignment,
     partitions_of,
     subscribed_topics,
@@ -29,6 +30,13 @@ def test_a_subscription_is_read_as_it_was_written(topics: list[str]) -> None:
 def test_what_cannot_be_read_is_no_error(data: bytes) -> None:
     topics_of(data)
     partitions_of(data)
+
+
+def test_counts_that_no_consumer_has_cost_nothing() -> None:
+    backwards = b"\0\0\x7f\xff\xff\xff\0\2ab\xff\xff\xff\xfe"  # the entry would be read again and again
+    assert partitions_of(backwards) == []
+    assert topics_of(b"\0\0\x00\x7f\xff\xff" + b"\0\0" * 0x7FFFFF) == []
+    assert partitions_of(assignment([("a", range(MOST_NAMES)), ("b", [1])])) == []
 
 
 def test_what_is_cut_off_is_empty() -> None:

@@ -1,5 +1,6 @@
 """A gap between rows is loss, unless Kafka may have left it: then the log has a mark that says up to where."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,28 @@ def test_a_gap_is_loss_unless_the_mark_allows_it(gapped: LogRoom, gaps: Gaps, is
     gapped.crash(recovery_point=6 if len(gapped.log.local.segments) == 1 else 3)
     assert (gapped.log.recovery_report.damage == []) is is_allowed
     assert is_read(gapped.log) is is_allowed
+
+
+@pytest.mark.parametrize("gaps", [Gaps(rows_up_to=5), Gaps(everywhere=True)])
+def test_a_gap_that_the_mark_allows_is_not_cut_where_the_recovery_point_is_lost(gapped: LogRoom, gaps: Gaps) -> None:
+    note_gaps(gapped.directory, None if gaps.everywhere else gaps.rows_up_to)
+    gapped.path(RESTART_POINT_NAME).unlink(missing_ok=True)
+    gapped.crash(recovery_point=0)
+    assert gapped.log.recovery_report.is_uneventful
+    assert is_read(gapped.log)
+
+
+def test_a_mark_that_cannot_be_written_costs_nothing_but_the_mark(
+    gapped: LogRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    gapped.close()
+    monkeypatch.setattr("warmlog_broker.storage.recovery.loader.note_gaps", full)
+    gapped.open(marks_gaps=False)
+    assert gapped.log.recovery_report.is_unmarked
+    assert is_read(gapped.log)
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
