@@ -1,5 +1,6 @@
 """Topics and settings by the admin clients of Kafka: what they create, change and describe is the same here."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -11,6 +12,7 @@ from confluent_kafka import admin as of_kafka
 from broker_thread import BrokerThread
 from kafka_client import KafkaClient, rows
 from warmlog.blocking import Admin
+from warmlog_broker.kafka.admin import configs
 from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.kafka.schema import API
 
@@ -247,6 +249,39 @@ def test_settings_of_another_broker_are_not_those_of_this_one(client: KafkaClien
     (result,) = client.call(name, 1, resources=[resource]).responses
     assert result.error_code == ErrorCode.INVALID_REQUEST
     assert describe(client, 4, BROKER, "").configs == []
+
+
+def test_others_have_their_turns_while_many_resources_are_validated(
+    broker: BrokerThread, client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = 0
+    seen: list[int] = []
+    alter_broker = configs._alter_broker
+
+    async def noted(*arguments: Any, **more: Any) -> None:
+        seen.append(turn)
+        await alter_broker(*arguments, **more)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while len(seen) < 20:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def begin() -> "asyncio.Task[None]":
+        return asyncio.get_running_loop().create_task(count_turns())
+
+    async def end() -> None:
+        await counting
+
+    monkeypatch.setattr(configs, "_alter_broker", noted)
+    counting = broker.run(begin())
+    request = API["IncrementalAlterConfigs"].request
+    resource = request.AlterConfigsResource(BROKER, "1", [request.AlterableConfig("fetch.max.bytes", SET, "1048576")])
+    told = client.call("IncrementalAlterConfigs", 1, resources=[resource] * 20, validate_only=True)
+    broker.run(end())
+    assert {each.error_code for each in told.responses} == {0}
+    assert len(set(seen)) == 20
 
 
 def test_a_resource_that_is_named_often_is_described_once(client: KafkaClient, own: Admin) -> None:

@@ -249,6 +249,7 @@ async def _alter(
                 topics[index] = m.AlteredTopic(name, own, kept)
             elif resource.resource_type == BROKER:
                 _node_id(kafka, resource.resource_name)
+                await asyncio.sleep(0)  # a change that is only validated takes 0.7 ms
                 await _alter_broker(kafka, context, wanted, unset, validate_only=request.validate_only)
             else:
                 raise InvalidRequest(f"resources of type {resource.resource_type} have no settings here")
