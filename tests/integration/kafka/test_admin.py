@@ -240,6 +240,23 @@ def test_settings_of_the_broker_change_while_it_runs(client: KafkaClient, own: A
     assert alter(client, BROKER, "1", ("data.dir", SET, "/elsewhere")) == ErrorCode.INVALID_CONFIG
 
 
+@pytest.mark.parametrize("name", ["AlterConfigs", "IncrementalAlterConfigs"])
+def test_settings_of_another_broker_are_not_those_of_this_one(client: KafkaClient, name: str) -> None:
+    request = API[name].request
+    resource = request.AlterConfigsResource(BROKER, "77", [request.AlterableConfig("fetch.max.bytes", value="1048576")])
+    (result,) = client.call(name, 1, resources=[resource]).responses
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert describe(client, 4, BROKER, "").configs == []
+
+
+def test_a_resource_that_is_named_often_is_described_once(client: KafkaClient, own: Admin) -> None:
+    own.create_topic("often")
+    resource = API["DescribeConfigs"].request.DescribeConfigsResource
+    resources = [resource(BROKER, "1", None), resource(TOPIC, "often", None)] * 1000
+    results = client.call("DescribeConfigs", 4, resources=resources).results
+    assert [(each.resource_name, each.error_code) for each in results] == [("1", 0), ("often", 0)]
+
+
 def test_the_cluster_and_its_directories(
     client: KafkaClient, admin: of_kafka.AdminClient, broker: BrokerThread
 ) -> None:

@@ -55,11 +55,24 @@ def test_a_request_of_more_items_than_allowed_ends_the_connection(client: KafkaC
         client.receive_frame()
 
 
-def test_before_the_first_request_nothing_large_is_received(kafka_address: str) -> None:
+def test_before_the_beginning_of_a_request_nothing_large_is_received(kafka_address: str) -> None:
     with KafkaClient(kafka_address) as client:
-        client.socket.sendall(struct.pack(">ihh", 50_000_000, 0, 9))
+        client.socket.sendall(struct.pack(">ihh", 50_000_000, 0, 99))
         with pytest.raises(ConnectionEnded):
             client.receive_frame()
+
+
+def test_the_first_request_of_a_connection_may_be_a_large_one(kafka_address: str, client: KafkaClient) -> None:
+    client.create("first")
+    with KafkaClient(kafka_address) as other:
+        assert other.produce("first", rows(bytes(20_000)), version=7).error_code == 0
+
+
+@pytest.mark.parametrize("version", [10, 11, 12])
+def test_a_topic_without_a_name_has_a_response_in_every_version(client: KafkaClient, version: int) -> None:
+    topic = API["Metadata"].request.MetadataRequestTopic(topic_id=b"x" * 16, name=None)
+    (found,) = client.call("Metadata", version, topics=[topic]).topics
+    assert (found.error_code, found.name or "") == (ErrorCode.UNKNOWN_TOPIC_ID, "")
 
 
 PRODUCER: Any = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
