@@ -48,6 +48,19 @@ def test_rows_of_csv_become_json_with_columns_for_key_timestamp_and_partition(wa
     assert second["timestamp_ms"] >= before_ms
 
 
+def test_text_of_csv_that_looks_like_a_null_is_text_and_an_empty_field_is_null(
+    warmlog: CommandLine, made: str
+) -> None:
+    given = b"country,n,other\nNA,1,null\nDE,NA,NaN\nnull,3,\n"
+    options = ("--key-column", "country", "--partition", "0")
+    succeeded(warmlog("produce", made, "--format", "csv", *options, given=given))
+    assert [(each["key"], json.loads(each["value"])) for each in records(warmlog, made)] == [
+        ("NA", {"n": 1, "other": "null"}),
+        ("DE", {"n": None, "other": "NaN"}),
+        ("null", {"n": 3, "other": None}),
+    ]
+
+
 def test_all_columns_of_csv_may_stay_text(warmlog: CommandLine, made: str) -> None:
     succeeded(warmlog("produce", made, "--format", "csv", "--text", "--partition", "0", given=CSV))
     first, *_ = records(warmlog, made)

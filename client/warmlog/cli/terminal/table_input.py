@@ -2,7 +2,8 @@
 
 Each row is one JSON object, without the columns of key, timestamp and partition. CSV is read in chunks as it arrives;
 Parquet, which begins at its end, from a file. CSV's columns get the types that their first chunk has: text that looks
-like a number is one, unless `is_text` leaves everything as it is written. The key is never changed.
+like a number is one, unless `is_text` leaves everything as it is written. The key is never changed, but an empty one is
+null, as every empty field is.
 """
 
 import asyncio
@@ -68,15 +69,29 @@ def read_tables(kind: str, descriptor: int, columns: TableColumns) -> "Iterator[
                 block_size=CHUNK_BYTES, column_names=list(as_text) if columns.is_text else None
             ),
             parse_options=csv.ParseOptions(newlines_in_values=True),
-            convert_options=csv.ConvertOptions(column_types=as_text, strings_can_be_null=not columns.is_text),
+            convert_options=csv.ConvertOptions(column_types=as_text),
         )
         _check(columns, reader.schema.names)
-        yield from reader
+        yield from reader if columns.is_text else map(_empty_as_null, reader)
     except pa.ArrowException as error:
         advice = "; --text leaves all columns as they are written" if "conversion" in str(error) else ""
         raise CommandFailed(f"no {kind} can be read: {error}{advice}") from None
     except OSError as error:
         raise CommandFailed(f"Parquet is read from a file, as in `< rows.parquet`, not from a pipe: {error}") from None
+
+
+def _empty_as_null(rows: "pa.RecordBatch") -> "pa.RecordBatch":
+    """Make empty text null, and no other: what Arrow takes for null, such as NA, is Namibia in a column of text."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    columns = [
+        compute.if_else(compute.equal(compute.binary_length(column), 0), pa.scalar(None, column.type), column)
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+        else column
+        for column in rows.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
 def _check(columns: TableColumns, names: list[str]) -> None:
