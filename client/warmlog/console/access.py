@@ -118,7 +118,7 @@ def _rule(principal: str, operation: str, resource: str, name: str, kind: str) -
 
 def _filter(*given: str) -> AclFields:
     rule = asdict(_rule(*given))
-    return cast(AclFields, {**rule, "name": rule["name"] or None})
+    return cast("AclFields", {**rule, "name": rule["name"] or None})
 
 
 def _command(verb: str, *given: str) -> str:

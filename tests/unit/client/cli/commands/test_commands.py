@@ -173,8 +173,8 @@ async def test_a_member_goes_on_after_a_rebalance_that_has_committed_what_it_had
 ) -> None:
     monkeypatch.setattr(consume, "COMMIT_INTERVAL_S", 0.05)
     written = consume.Written()
-    consumer = written.consumer = cast(Any, Rebalancing(written))
-    wanted = consume.Range(cast(Any, None), None, None, None)
+    consumer = written.consumer = cast("Any", Rebalancing(written))
+    wanted = consume.Range(cast("Any", None), None, None, None)
     await consume._print(consumer, "t", wanted, write_raw, Progress(shows_status=False), written)
     assert capfdbinary.readouterr().out == b"v\nv\n"
     await written.commit()
