@@ -10,6 +10,8 @@ from warmlog.records.batch import Record
 
 FAILED = "failed."
 """How the names of the headers begin that `failed_record` adds."""
+MAX_DIGITS = 19
+"""Of the number of attempts: a longer one is none."""
 
 
 class KeyTable(Mapping[bytes, bytes]):
@@ -65,14 +67,17 @@ def failed_record(record: Record, error: BaseException) -> dict[str, Any]:
     """Return the arguments of `send` that write a record, which could not be handled, to a topic for such.
 
     Key, value and headers stay. Further headers tell why (`failed.error`), where it was first read (`failed.topic`,
-    `failed.partition`, `failed.offset`, `failed.timestamp_ms`), and how often it has failed (`failed.attempts`).
+    `failed.partition`, `failed.offset`, `failed.timestamp_ms`), and how often it has failed (`failed.attempts`; what is
+    no number counts as none).
     """
     known: dict[str, Any] = {
         f"{FAILED}{name}": str(getattr(record, name)).encode()
         for name in ("topic", "partition", "offset", "timestamp_ms")
     }
     known |= {name: value for name, value in record.headers if name.startswith(FAILED)}
-    known[f"{FAILED}attempts"] = b"%d" % (int(known.get(f"{FAILED}attempts") or 0) + 1)
+    before = known.get(f"{FAILED}attempts") or b""
+    is_count = before.isdigit() and len(before) < MAX_DIGITS  # another program may have written anything there
+    known[f"{FAILED}attempts"] = b"%d" % (int(before) + 1 if is_count else 1)
     known[f"{FAILED}error"] = f"{type(error).__name__}: {error}".encode(errors="replace")[:1000]
     kept = [header for header in record.headers if header[0] not in known]
     return {"value": record.value, "key": record.key, "headers": [*kept, *known.items()]}

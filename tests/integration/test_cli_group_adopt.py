@@ -52,6 +52,10 @@ def kafka_directory(path: Path, topic: str) -> Path:
     (partition / "00000000000000000009.log").write_bytes(
         end(ControlType.COMMIT) + commits((key("etl", topic, 0), value(1, 3)), **transactional) + end(ControlType.ABORT)
     )
+    for name in (f"17.{'0' * 32}-delete", f"18.{'0' * 32}-stray"):
+        old = partition.parent / f"__consumer_offsets-{name}"
+        old.mkdir()
+        (old / "00000000000000000000.log").write_bytes(commits((key("billing", topic, 0), value(1, 3))))
     return path / "kafka"
 
 
@@ -62,11 +66,11 @@ def test_groups_continue_where_they_were_in_kafka(warmlog: CommandLine, topic: s
     kafka = kafka_directory(tmp_path, topic)
     planned = warmlog("group", "adopt", kafka)
     assert succeeded(planned).decode().splitlines()[1:] == [
-        f"billing\t{topic}\t0\t3\t3",
-        f"billing\t{topic}\t1\t2\t2",
-        "etl\telsewhere\t0\t4\tno such partition",
-        f"etl\t{topic}\t0\t2\t2",
-        f"etl\t{topic}\t1\t99\t4",
+        f"billing\t{topic}\t0\t3\t\t3",
+        f"billing\t{topic}\t1\t2\t\t2",
+        "etl\telsewhere\t0\t4\t\tno such partition",
+        f"etl\t{topic}\t0\t2\t\t2",
+        f"etl\t{topic}\t1\t99\t\t4",
     ]
     assert b"nothing was changed" in planned.stderr
     assert b"billing" not in succeeded(warmlog("group", "list"))
@@ -75,3 +79,9 @@ def test_groups_continue_where_they_were_in_kafka(warmlog: CommandLine, topic: s
     assert b"etl" not in succeeded(warmlog("group", "list"))
     new = succeeded(warmlog("consume", topic, "--group", "billing", "--to", "latest"))
     assert sorted(new.split()) == [b"c", b"d", b"d"]
+    again = warmlog("group", "adopt", kafka, "--group", "billing", "--execute")
+    assert succeeded(again).decode().splitlines()[1] == f"billing\t{topic}\t0\t3\t4\tleft out"
+    assert b"--force" in again.stderr
+    assert succeeded(warmlog("consume", topic, "--group", "billing", "--to", "latest")) == b""
+    succeeded(warmlog("group", "adopt", kafka, "--group", "billing", "--execute", "--force"))
+    assert len(succeeded(warmlog("consume", topic, "--group", "billing", "--to", "latest")).split()) == 3

@@ -1,9 +1,14 @@
 """`warmlog produce --format csv` and `--format parquet`."""
 
 import json
+import signal
 import subprocess
 import time
+from array import array
+from datetime import datetime
+from fcntl import ioctl
 from pathlib import Path
+from termios import FIONREAD
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +16,7 @@ import pytest
 from pyarrow import parquet
 
 from integration.command_line import WARMLOG, CommandLine, Done, error_line, succeeded
+from waiting import wait_until
 
 CSV = b'id,at,n,part,text\n007,2026-11-20T08:00:00Z,1,1,"a, b"\n008,1795737600123,2.5,0,\n,,,1,plain\n'
 
@@ -46,6 +52,53 @@ def test_rows_of_csv_become_json_with_columns_for_key_timestamp_and_partition(wa
     assert [(each["partition"], each["key"]) for each in (zero, first, second)] == [(0, "008"), (1, "007"), (1, None)]
     assert (zero["timestamp_ms"], first["timestamp_ms"]) == (1795737600123, 1795161600000)
     assert second["timestamp_ms"] >= before_ms
+
+
+def test_text_of_csv_that_looks_like_a_null_is_text_and_an_empty_field_is_null(warmlog: CommandLine, made: str) -> None:
+    given = b"country,n,other\nNA,1,null\nDE,NA,text\nnull,3,\n"
+    options = ("--key-column", "country", "--partition", "0")
+    succeeded(warmlog("produce", made, "--format", "csv", *options, given=given))
+    assert [(each["key"], json.loads(each["value"])) for each in records(warmlog, made)] == [
+        ("NA", {"n": 1, "other": "null"}),
+        ("DE", {"n": None, "other": "text"}),
+        ("null", {"n": 3, "other": None}),
+    ]
+
+
+def test_a_table_may_have_a_key_and_nothing_else(warmlog: CommandLine, made: str) -> None:
+    options = ("--key-column", "id", "--partition", "0")
+    succeeded(warmlog("produce", made, "--format", "csv", *options, given=b"id\na\nb\n"))
+    assert [(each["key"], each["value"]) for each in records(warmlog, made)] == [("a", "{}"), ("b", "{}")]
+
+
+def test_times_without_a_zone_are_local_in_every_format(warmlog: CommandLine, made: str, tmp_path: Path) -> None:
+    warmlog.environment["TZ"] = "America/New_York"
+    columns = ("--timestamp-column", "at", "--partition", "0")
+    times = [datetime(2026, 7, 1, 8, 0, 0, 5000), datetime(2026, 11, 20, 8)]
+    path = tmp_path / "times.parquet"
+    parquet.write_table(pa.table({"at": times, "n": [1, 2]}), path)
+    succeeded(from_file(warmlog, path, "produce", made, "--format", "parquet", *columns))
+    rows = "".join(f"{each.isoformat()},1\n" for each in times)
+    succeeded(warmlog("produce", made, "--format", "csv", *columns, given=f"at,n\n{rows}".encode()))
+    expected = [1782907200005, 1795179600000]
+    assert [each["timestamp_ms"] for each in records(warmlog, made)] == expected * 2
+
+
+def test_an_interrupt_ends_it_while_its_input_is_a_pipe_without_news(warmlog: CommandLine, made: str) -> None:
+    running = warmlog.start("produce", made, "--format", "csv")
+    assert running.stdin is not None
+    running.stdin.write(CSV)
+    running.stdin.flush()
+    unread = array("i", [1])
+
+    def is_read() -> bool:
+        ioctl(running.stdin.fileno(), FIONREAD, unread)  # type: ignore[union-attr]
+        return unread[0] == 0
+
+    wait_until(is_read)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(timeout=5) == 130
+    running.communicate()
 
 
 def test_all_columns_of_csv_may_stay_text(warmlog: CommandLine, made: str) -> None:

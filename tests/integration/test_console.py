@@ -120,8 +120,11 @@ def test_the_profiles_user_is_for_those_who_have_the_printed_address(profile_con
         assert browser.get(f"{profile_console.url}/").url.path == "/login"
         assert browser.get(f"{profile_console.url}/login?token=wrong").url.path == "/login"
         page = browser.get(profile_console.address)
-    assert page.url.path == "/"
-    assert "alice" in page.text
+        assert page.url.path == "/"
+        assert "alice" in page.text
+        assert browser.get(f"{profile_console.url}/").url.path == "/"
+    with httpx.Client(follow_redirects=True, timeout=20) as another:
+        assert another.get(profile_console.address).url.path == "/login", "it enters once"
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------

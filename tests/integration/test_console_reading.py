@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from broker_thread import BrokerThread
-from warmlog import Admin, Producer, UnknownTopicOrPartition
-from warmlog.console.reading import KEPT_BYTES, OLDEST, Query, Row, Tail, read, search
+from warmlog import Admin, ApiError, NotLeaderOrFollower, Producer, UnknownTopicOrPartition
+from warmlog.console import reading
+from warmlog.console.reading import KEPT_BYTES, OLDEST, Query, Row, Tail, read, search, whole
 
 TOPIC = "t"
 
@@ -100,6 +101,23 @@ async def test_large_values_are_cut_and_read_whole_on_request(broker: BrokerThre
     assert whole.value == value
 
 
+async def test_large_keys_and_open_records_are_read_whole_and_what_is_gone_is_said(
+    broker: BrokerThread, admin: Admin
+) -> None:
+    large = b"a" * 500_000
+    async with Producer(broker.address, transactional_id="large") as producer, producer.transaction():
+        producer.send(TOPIC, b"small", key=large, partition=0)
+        producer.send(TOPIC, large, partition=0)
+        await producer.flush()
+        rows = await search(admin, Query(TOPIC, start=OLDEST))
+        assert [row.is_cut for row in rows] == [True, True]
+        found = await whole(admin, rows)
+        assert [(row.key, row.value, row.kind) for row in found] == [(large, b"small", "open"), (None, large, "open")]
+    await admin.delete_records({(TOPIC, 0): 2})
+    with pytest.raises((ApiError, ValueError)):
+        await whole(admin, rows)
+
+
 async def test_aborted_open_and_control_records_are_told_apart(broker: BrokerThread, admin: Admin) -> None:
     async with Producer(broker.address, transactional_id="console") as producer:
         async with producer.transaction():
@@ -126,6 +144,27 @@ async def test_a_tail_has_what_was_appended_since(broker: BrokerThread, admin: A
     assert values(await tail.next()) == [b"1", b"0"]
     assert await tail.next() == []
     assert tail.left_out == 0
+
+
+async def test_a_tail_that_fails_in_one_partition_loses_nothing_of_the_others(
+    broker: BrokerThread, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tail = Tail(admin, Query(TOPIC), 100)
+    await tail.next()
+    await fill(broker, 2, partition=0)
+    await fill(broker, 1, partition=1)
+
+    async def failing(admin: Admin, topic: str, partition: int, *rest: int) -> AsyncIterator[Row]:
+        if partition == 1:
+            raise NotLeaderOrFollower("it moves")
+        async for row in read(admin, topic, partition, *rest):
+            yield row
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reading, "read", failing)
+        with pytest.raises(NotLeaderOrFollower):
+            await tail.next()
+    assert sorted(values(await tail.next())) == [b"0", b"0", b"1"]
 
 
 async def test_a_tail_leaves_out_what_is_too_much_and_counts_it(broker: BrokerThread, admin: Admin) -> None:

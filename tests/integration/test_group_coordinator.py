@@ -284,6 +284,22 @@ def test_offsets_of_a_group_without_members_and_readers_expire_and_those_of_othe
         assert time.monotonic() - left_s > 0.5
 
 
+def test_a_group_that_is_read_again_and_again_by_short_connections_is_kept(tmp_path: Path) -> None:
+    constants = {groups: {"OFFSETS_EXPIRATION_INTERVAL_S": 0.1}}
+    settings = {**BROKER_SETTINGS, "offsets_retention_ms": 1000}
+    with BrokerProcess(tmp_path, constants=constants, **settings) as broker, WireClient(broker.address) as client:
+        topic_id = fill(client, "t", 1)
+        request = m.OffsetFetchRequest("job", [m.TopicPartitions(topic_id, "t", [0])])
+        with WireClient(broker.address) as first:
+            commit(first, "job", topic_id, (0, 5))
+        ends_s = time.monotonic() + 2
+        while time.monotonic() < ends_s:
+            with WireClient(broker.address) as run:
+                run.call(request)
+            time.sleep(0.02)
+        assert offsets(client, "job") == {("t", 0): 5}
+
+
 # --- restarts -------------------------------------------------------------------------------------------------------
 
 

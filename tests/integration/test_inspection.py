@@ -10,6 +10,9 @@ import warmlog
 from broker_thread import BrokerThread
 from integration.command_line import CommandLine
 from warmlog.blocking import Admin, Producer
+from warmlog_broker.handlers import inspection
+from warmlog_protocol import messages as m
+from wire_client import WireClient
 
 TOPIC = "t"
 
@@ -65,6 +68,18 @@ def test_partitions_have_offsets_sizes_and_their_newest_segments(admin: Admin) -
     assert [each.base_offset for each in full.segments] == [76, 95]
     assert 0 < sum(each.size_bytes for each in full.segments) < full.size_bytes
     assert (empty.high_watermark, empty.segment_count, empty.size_bytes) == (0, 1, 0)
+
+
+def test_one_request_gets_a_bounded_number_of_segments(
+    admin: Admin, broker: BrokerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with WireClient(broker.address) as client:
+        named = [m.InspectedPartition(TOPIC, 0)] * 2
+        with pytest.raises(warmlog.InvalidRequest, match="twice"):
+            client.call(m.DescribePartitionsRequest(named, 1000))
+    monkeypatch.setattr(inspection, "MAX_SEGMENTS_TOLD", 4)
+    found = admin.describe_partitions([TOPIC], max_segments=6)
+    assert [len(each.segments) for each in found.values() if not isinstance(each, Exception)] == [4, 0]
 
 
 def test_without_names_there_are_all_topics_and_no_segments(admin: Admin) -> None:

@@ -13,6 +13,8 @@ from warmlog_protocol.errors import ErrorCode, InvalidRequest
 
 MAX_SEGMENTS = 1000
 """The most that are described of a partition: each costs a stat of its index file."""
+MAX_SEGMENTS_TOLD = 10 * MAX_SEGMENTS
+"""The most in a response: those of the partitions that come first."""
 
 
 def problems_of(services: Services) -> list[str]:
@@ -59,11 +61,17 @@ async def describe_status(
 async def describe_partitions(
     services: Services, _context: RequestContext, request: m.DescribePartitionsRequest
 ) -> m.DescribePartitionsResponse:
-    """One result for each partition, in the order of the request."""
+    """One result for each partition, in the order of the request; InvalidRequest if one is named twice."""
+    if len({(each.topic, each.partition) for each in request.partitions}) < len(request.partitions):
+        raise InvalidRequest("a partition is named twice: name each once")
+    left = MAX_SEGMENTS_TOLD
 
     async def describe(wanted: m.InspectedPartition) -> m.DescribedPartition:
+        nonlocal left
         log = services.topics.partition(wanted.topic, wanted.partition).log
-        return _described(log, wanted, min(request.max_segments, MAX_SEGMENTS))
+        described = _described(log, wanted, min(request.max_segments, MAX_SEGMENTS, left))
+        left -= len(described.segments)
+        return described
 
     failed = failed_partition(m.DescribedPartition)
     return m.DescribePartitionsResponse(await handle_all(services, request.partitions, describe, failed))

@@ -1,7 +1,7 @@
 """ApiVersions and Metadata: what the broker speaks, and who leads which partition."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from warmlog_broker.gate.asker import Asker
@@ -31,6 +31,8 @@ TOPIC_OPERATIONS = (
 )
 """Those of Kafka's that a topic has: authorized operations are a bit for each."""
 NOT_ASKED_FOR = -(2**31)
+NULLABLE_FROM = 12
+"""Metadata: from this version on a topic that is named by its id may have no name."""
 
 _Versions = API["ApiVersions"].response
 _Metadata = API["Metadata"].response
@@ -66,14 +68,17 @@ def metadata(kafka: Kafka, context: RequestContext, request: Any) -> Response:
         return then(kafka.call(context, m.MetadataRequest(None, include_internal=True)), _back(kafka, context, request))
     names: list[str] = []
     unknown: list[Any] = []
+    by_id: dict[str, bytes] = {}
     for topic in request.topics:
         name = topic.name if topic.topic_id == NO_UUID else kafka.topic_name(topic.topic_id)
         if name is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if topic.topic_id != NO_UUID else ErrorCode.INVALID_TOPIC_EXCEPTION
-            unknown.append(_Metadata.MetadataResponseTopic(code, None, topic.topic_id))
+            unknown.append(_Metadata.MetadataResponseTopic(code, _no_name(request), topic.topic_id))
         else:
             names.append(name)
-    back = _back(kafka, context, request, unknown)
+            if topic.topic_id != NO_UUID:
+                by_id[name] = topic.topic_id
+    back = _back(kafka, context, request, unknown, by_id)
     if request.allow_auto_topic_creation and kafka.services.config.auto_create_topics_enable:
         missing = [name for name in dict.fromkeys(names) if kafka.services.topics.find(name) is None]
         if missing:
@@ -93,11 +98,31 @@ async def _create_first(kafka: Kafka, context: RequestContext, names: list[str],
     return back(described, failed)
 
 
-def _back(kafka: Kafka, context: RequestContext, request: Any, more: list[Any] | None = None) -> Any:
-    """Return what turns the response of the handler into Kafka's, with `more` topics after those that it has."""
+def _no_name(request: Any) -> str | None:
+    """Return what stands for the name of a topic that has none, or that the principal must not learn."""
+    return None if request.api_version >= NULLABLE_FROM else ""
+
+
+def _back(
+    kafka: Kafka,
+    context: RequestContext,
+    request: Any,
+    more: list[Any] | None = None,
+    by_id: Mapping[str, bytes] | None = None,
+) -> Any:
+    """Return what turns the response of the handler into Kafka's, with `more` topics after those that it has.
+
+    Those that were named `by_id` have no name if the principal must not describe them.
+    """
+    ids = by_id or {}
 
     def back(described: Any, failed: Any = None) -> Ready:
-        topics = [_topic(kafka, context, request, topic, (failed or {}).get(topic.name)) for topic in described.topics]
+        topics = [
+            _Metadata.MetadataResponseTopic(topic.error_code, _no_name(request), ids[topic.name])
+            if topic.name in ids and topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            else _topic(kafka, context, request, topic, (failed or {}).get(topic.name))
+            for topic in described.topics
+        ]
         return _Metadata(
             brokers=[_broker(context, each) for each in described.brokers],
             cluster_id=described.cluster_id,
@@ -152,5 +177,10 @@ def _partition(partition: m.PartitionMetadata) -> Any:
 
 def metadata_failed(request: Any, error: ApiError) -> m.Message:
     """Before version 13 there is no error but those of topics."""
-    topics = [_Metadata.MetadataResponseTopic(error.code, each.name, each.topic_id) for each in request.topics or ()]
+    topics = [
+        _Metadata.MetadataResponseTopic(
+            error.code, _no_name(request) if each.name is None else each.name, each.topic_id
+        )
+        for each in request.topics or ()
+    ]
     return _Metadata(topics=topics, error_code=error.code)

@@ -12,7 +12,10 @@ from warmlog_protocol.kafka.schema import Api
 
 
 class KafkaStarted(StartedRequest, eq=False, gc=False, kw_only=True):
-    """A request in flight. Its records are not in it: `message` says only where in the buffer they were."""
+    """A request in flight. Its records are not in it: `message` says only where in the buffer they were.
+
+    `message` is None if the response to an error does not need it: a SyncGroup may wait for long, with all assignments.
+    """
 
     api: Api
     version: int
@@ -33,6 +36,7 @@ class KafkaCodec(KafkaConnection):
             max_items=config.request_max_items,
         )
         self._endpoints = served.endpoints
+        self._keeps = served.keeps
         self._failed = served.failed
         self._client_id: str | None = None
 
@@ -42,7 +46,7 @@ class KafkaCodec(KafkaConnection):
             request.correlation_id,
             api=request.api,
             version=request.version,
-            message=request.message,
+            message=request.message if self._keeps(request.api) else None,
         )
         if request.client_id != self._client_id:
             started.client_name = self._client_id = request.client_id

@@ -12,7 +12,7 @@ What is in the table is what ApiVersions offers.
 import asyncio
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -121,13 +121,15 @@ class Served(Struct, frozen=True):
     apis: Mapping[int, Api]
     endpoints: Mapping[int, Endpoint]
 
+    def keeps(self, api: Api) -> bool:
+        """Whether `failed` needs the request."""
+        return _failure_of(api.name) is not None
+
     def failed(self, api: Api, request: Any, error: ApiError) -> Message:
         """Return the response to a request that failed as a whole."""
-        module = import_module(f"{__package__}.{TRANSLATORS[api.name]}")
-        own = getattr(module, f"{_function_name(api.name)}_failed", None)
+        own = _failure_of(api.name)
         if own is not None:
-            failure: Message = own(request, error)
-            return failure
+            return own(request, error)
         texts = {"error_message": str(error)} if "error_message" in api.response.__struct_fields__ else {}
         answer: Message = api.response(error_code=error.code, **texts)
         return answer
@@ -148,6 +150,14 @@ def translator_of(name: str) -> Callable[..., Response]:
         import_module(f"{__package__}.{TRANSLATORS[name]}"), _function_name(name)
     )
     return translator
+
+
+@cache
+def _failure_of(name: str) -> Callable[[Any, ApiError], Message] | None:
+    """Import a module of translators, and return the function of an API that has the response to an error, if any."""
+    module = import_module(f"{__package__}.{TRANSLATORS[name]}")
+    found: Callable[[Any, ApiError], Message] | None = getattr(module, f"{_function_name(name)}_failed", None)
+    return found
 
 
 def _bound(kafka: Kafka, name: str) -> Endpoint:

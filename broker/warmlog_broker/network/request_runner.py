@@ -264,10 +264,17 @@ class RequestRunner:
             error = own_failure(f"request {request_number()}, {started.endpoint.name} from {self.context.peer}")
         _log.debug("the response is %s: %s", type(error).__name__, error)
         self._counters.errors[self.context.wire, started.endpoint.name, type(error).__name__] += 1
-        if isinstance(error, SaslAuthenticationFailed | TooManyConnections):
-            self._channel.end_last(started, self._codec.encode_error(started, error))
+        try:
+            pieces = self._codec.encode_error(started, error)
+        except Exception as failure:
+            own_failure(f"the response to request {request_number()}, {started.endpoint.name}")
+            self._end(started, None)
+            self._channel.close(f"the response {type(error).__name__} cannot be encoded: {failure}")
             return
-        self._end(started, self._codec.encode_error(started, error))
+        if isinstance(error, SaslAuthenticationFailed | TooManyConnections):
+            self._channel.end_last(started, pieces)
+            return
+        self._end(started, pieces)
 
     def _end(self, started: StartedRequest, pieces: Pieces | None) -> None:
         if started.started_s:  # otherwise it was refused unread

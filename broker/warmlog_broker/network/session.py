@@ -338,8 +338,9 @@ class Session(asyncio.BufferedProtocol):
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _is_trusted(self) -> bool:
-        """Whether the peer has sent its Handshake and, if the listener authenticates, has authenticated."""
-        return self._codec.is_open and (self._authentication is None or bool(self._authentication.user))
+        """Whether the peer is served, has sent its Handshake and, if the listener authenticates, has authenticated."""
+        has_shown_who = self._authentication is None or bool(self._authentication.user)
+        return self._codec.is_open and has_shown_who and not self._refusal
 
     def _principal(self) -> str:
         """Return the principal of the certificate that the client has shown; empty if that has no name for it."""

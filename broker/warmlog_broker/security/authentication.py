@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from warmlog_broker.security.users import Users
 from warmlog_protocol.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from warmlog_protocol.messages import AuthenticateRequest, AuthenticateResponse
-from warmlog_protocol.sasl.credential import MECHANISMS, PLAIN
+from warmlog_protocol.sasl.credential import MECHANISMS, PLAIN, Credential
 
 if TYPE_CHECKING:
     from warmlog_protocol.sasl.scram import ServerExchange
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FAILED = "authentication failed: there is no such user, or the password is wrong"
 _SHOWN_CHARACTERS = 40
 
-InThread = Callable[[Callable[[], bool]], Awaitable[bool]]
+InThread = Callable[[Callable[[], Credential | None]], Awaitable[Credential | None]]
 """Calls a function in a thread."""
 
 
@@ -123,8 +123,13 @@ class Authentication:
             raise AuthenticationFailed("a malformed message of PLAIN") from None
         if authorization not in ("", name):
             raise self._failure("another user to act for, which is not supported", name)
-        stored = [each for mechanism in MECHANISMS for each in self._users.credentials(name, mechanism)]
-        if not await in_thread(lambda: any(is_password_of(each, password) for each in stored)):
+
+        def stored() -> list[Credential]:
+            return [each for mechanism in MECHANISMS for each in self._users.credentials(name, mechanism)]
+
+        before = stored()
+        fitting = await in_thread(lambda: next((each for each in before if is_password_of(each, password)), None))
+        if fitting is None or fitting not in stored():  # the user may have been deleted or altered meanwhile
             raise self._failure("the password is wrong", name)
         return self._succeed(name, b"")
 

@@ -24,8 +24,9 @@ class InspectionAdmin(Connected):
     ) -> dict[TopicPartition, m.DescribedPartition | ApiError]:
         """Offsets and sizes of all partitions of these topics, or of all, or the error of a partition.
 
-        With `max_segments` also so many of the newest segments of each; a broker returns at most 1,000. With
-        `internal`, all topics include those in which the broker keeps its own state. Raises UnknownTopicOrPartition.
+        With `max_segments` also so many of the newest segments of each; a broker returns at most 1,000 of one and
+        10,000 of all. With `internal`, all topics include those in which the broker keeps its own state. Raises
+        UnknownTopicOrPartition.
         """
         cluster = self._open()
         known = await cluster.topics(None if topics is None else checked_texts(topics, "topics"), internal=internal)

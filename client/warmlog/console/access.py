@@ -2,8 +2,12 @@
 
 from collections.abc import Sequence
 from shlex import quote
+from typing import cast
 
-from warmlog.admin.access.acls import Acl
+from msgspec.structs import asdict
+
+from warmlog.admin.access.acls import Acl, AclFields
+from warmlog.cli.commands.access.acl import text_of
 from warmlog.cli.commands.access.quota import limits_text
 from warmlog.cli.terminal.tables import Instant
 from warmlog.console import page as pages
@@ -11,7 +15,7 @@ from warmlog.console.page import Change, Page, Values
 
 REFRESH_S = 10.0
 RULE = {"Principal": "User:", "Operation": "read", "topic, group, transactional_id or cluster": "topic"}
-RULE |= {"Name; * at its end: all that begin so": ""}
+RULE |= {"Name; * at its end: all that begin so": "", "allow or deny": "allow"}
 
 
 def add() -> None:
@@ -51,16 +55,13 @@ async def build(page: Page) -> None:
         await admin.create_acls([_rule(*given)])
 
     async def delete_rule(*given: str) -> None:
-        rule = _rule(*given)
-        deleted = await admin.delete_acls(
-            principal=rule.principal,
-            operation=rule.operation,
-            resource_type=rule.resource_type,
-            name=rule.name or None,
-            is_prefix=rule.is_prefix,
-        )
-        if not deleted:
+        await admin.delete_acls(**_filter(*given))
+
+    async def rules_lost(*given: str) -> str:
+        found = await admin.describe_acls(**_filter(*given))
+        if not found:
             raise ValueError("no rule fits")
+        return f"These are gone: {'; '.join(map(text_of, found))}."
 
     async def set_quota(user: str, client_id: str, name: str, value: str) -> None:
         await admin.alter_quotas({name: int(value) if value else None}, user=user or None, client_id=client_id or None)
@@ -87,7 +88,7 @@ async def build(page: Page) -> None:
     page.table("Rights", "Principal,Rule,Operation,Resource,Name", rules)
     page.changes(
         Change("Add right", RULE, lambda *given: _command("add", *given), add_rule),
-        Change("Delete right", RULE, lambda *given: _command("delete", *given), delete_rule, "The right is gone."),
+        Change("Delete right", RULE, lambda *given: _command("delete", *given), delete_rule, rules_lost),
     )
     page.table("Quotas", "User,Client id,Limits", quotas)
     page.changes(
@@ -104,17 +105,30 @@ async def build(page: Page) -> None:
     page.start(REFRESH_S)
 
 
-def _rule(principal: str, operation: str, resource: str, name: str) -> Acl:
+def _rule(principal: str, operation: str, resource: str, name: str, kind: str) -> Acl:
+    """Return the rule that was typed; ValueError if it does not say which one."""
+    if kind not in ("allow", "deny"):
+        raise ValueError(f"{kind!r} is neither allow nor deny")
+    if not name and resource != "cluster":
+        raise ValueError(f"name the {resource}; * stands for all")
     is_prefix = name.endswith("*") and name != "*"
-    return Acl(principal, operation, resource, name.removesuffix("*") if is_prefix else name, is_prefix=is_prefix)
+    name = name.removesuffix("*") if is_prefix else name
+    return Acl(principal, operation, resource, name, is_prefix=is_prefix, is_allowed=kind == "allow")
+
+
+def _filter(*given: str) -> AclFields:
+    rule = asdict(_rule(*given))
+    return cast("AclFields", {**rule, "name": rule["name"] or None})
 
 
 def _command(verb: str, *given: str) -> str:
     rule = _rule(*given)
+    flags = (" --prefix" if rule.is_prefix else "") + ("" if rule.is_allowed else " --deny")
     whom = f"{quote(rule.principal)} {rule.operation}"
     if verb == "delete":
+        flags = f" --{'' if rule.is_prefix else 'no-'}prefix --{'allow' if rule.is_allowed else 'deny'}"
         whom = f"--principal {quote(rule.principal)} --operation {rule.operation}"
     resource = f"--{rule.resource_type.replace('_', '-')}"
     if rule.resource_type != "cluster":
         resource += f" {quote(rule.name)}"
-    return f"acl {verb} {whom} {resource}{' --prefix' if rule.is_prefix else ''}"
+    return f"acl {verb} {whom} {resource}{flags}"

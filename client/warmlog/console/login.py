@@ -47,11 +47,15 @@ def routes(sessions: Sessions, root: str) -> list[Route]:
         """Without a form for the profile's user, who has the token, and for a broker that asks for no login."""
         wanted, token = request.query_params.get("next", "/"), request.query_params.get("token", "")
         has_token = bool(settings.login) and secrets.compare_digest(token.encode(), sessions.token.encode())
+        if has_token:
+            sessions.token = secrets.token_urlsafe(32)  # it stays in a browser's history, and enters once
         try:
             return enter(await sessions.open(settings.login if has_token else {}), wanted)
         except SaslAuthenticationFailed as error:
             return form(describe(error) if has_token else "", wanted, 200)
         except (WarmlogError, OSError) as error:
+            if has_token:
+                sessions.token = token
             return form(describe(error), wanted, 503)
 
     async def log_in(request: Request) -> Response:

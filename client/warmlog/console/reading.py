@@ -39,10 +39,11 @@ class Row(Struct, frozen=True):
     """The size of the value, which is cut to KEPT_BYTES."""
     kind: str = ""
     """"aborted", "open" (its transaction has not ended), "commit marker", "abort marker" or "unreadable"."""
+    is_key_cut: bool = False
 
     @property
     def is_cut(self) -> bool:
-        return self.value is not None and len(self.value) < self.value_bytes
+        return self.is_key_cut or (self.value is not None and len(self.value) < self.value_bytes)
 
 
 class Query(Struct, frozen=True):
@@ -172,8 +173,25 @@ def _unreadable(topic: str, partition: int, offset: int, error: Exception) -> Ro
 
 
 def _cut(row: Row) -> Row:
-    key = row.key if row.key is None else row.key[:KEPT_BYTES]
-    return replace(row, key=key, value=row.value if row.value is None else row.value[:KEPT_BYTES])
+    key, value = (None if each is None else each[:KEPT_BYTES] for each in (row.key, row.value))
+    return replace(row, key=key, value=value, is_key_cut=key != row.key)
+
+
+async def whole(admin: Admin, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with keys and values that are not cut; ValueError if one of those is gone or damaged by now."""
+    cut = [row for row in rows if row.is_cut]
+    logs = await admin.describe_partitions(list({row.topic for row in cut})) if cut else {}
+    again: dict[tuple[str, int, int], Row] = {}
+    for row in cut:
+        log = logs[row.topic, row.partition]
+        if isinstance(log, ApiError):
+            raise log
+        at = (row.topic, row.partition, row.offset, row.offset + 1, log.last_stable_offset)
+        found = [each async for each in read(admin, *at) if each.kind != "unreadable"]
+        if not found:
+            raise ValueError(f"{row.topic}-{row.partition}, offset {row.offset}: it cannot be read whole any more")
+        again[row.topic, row.partition, row.offset] = found[0]
+    return [again.get((row.topic, row.partition, row.offset), row) for row in rows]
 
 
 class Tail:
@@ -187,17 +205,22 @@ class Tail:
         self._positions: dict[int, int] = {}
 
     async def next(self) -> list[Row]:
-        """Return what was appended since the last call, the newest first, at most `most` of each partition."""
+        """Return what was appended since the last call, the newest first, at most `most` of each partition.
+
+        After an error the next call begins at the same positions, in all partitions.
+        """
         rows: list[Row] = []
+        positions, left_out = self._positions.copy(), self.left_out
         topic = self.query.topic
         for (_, number), log in (await self._admin.describe_partitions([topic])).items():
             if isinstance(log, ApiError) or self.query.partition not in (None, number):
                 continue
             end = log.high_watermark
-            position = self._positions.setdefault(number, end)
+            position = positions.get(number, end)
             start = max(position, end - self._most)
-            self.left_out += start - position
+            left_out += start - position
             found = read(self._admin, topic, number, start, end, log.last_stable_offset)
             rows += [_cut(row) async for row in found if self.query.fits(row)]
-            self._positions[number] = end
+            positions[number] = end
+        self._positions, self.left_out = positions, left_out
         return sorted(rows, key=lambda row: (row.timestamp_ms, row.partition, row.offset), reverse=True)

@@ -11,7 +11,7 @@ from warmlog.cli.terminal.times import format_ms, parse_start
 from warmlog.console import page as pages
 from warmlog.console import views
 from warmlog.console.page import Change, Link, Page, Table, options, pairs
-from warmlog.console.reading import NEWEST, OLDEST, Query, Row, Tail, read, search
+from warmlog.console.reading import NEWEST, OLDEST, Query, Row, Tail, search, whole
 from warmlog.points import PointKind
 from warmlog.times import datetime_of
 
@@ -204,7 +204,14 @@ class Records:
 
     async def _open(self, row: Row) -> None:
         """Show one record, whole."""
-        (row,) = await self._whole([row])
+        found: list[Row] = []
+
+        async def load() -> None:
+            found.extend(await whole(self._page.admin, [row]))
+
+        if not await self._page.attempt(load):
+            return
+        (row,) = found
         decoded = self._decoded(row)
         parsed = views.json_of(row.value, decoded)
         text = views.text_of(row.value, decoded)
@@ -214,7 +221,7 @@ class Records:
         title = f"{row.topic}-{row.partition}, offset {row.offset}"
         with pages.dialog_of(title) as dialog, ui.card().style("width: 60rem; max-width: 95vw"):
             html.h2(title)
-            ui.label(f"{format_ms(row.timestamp_ms) or 'no time'} (UTC), {row.value_bytes:,} bytes {row.kind}")
+            ui.label(f"{format_ms(row.timestamp_ms) or 'no time'}, {row.value_bytes:,} bytes {row.kind}")
             html.a("Link to this record", href=self._link(row))
             with ui.tabs().props("no-caps align=left") as tabs:
                 names = [ui.tab(name) for name in ("Text", "JSON", "Hex", "Key and headers")]
@@ -236,18 +243,11 @@ class Records:
         dialog.on("hide", dialog.delete)
         dialog.open()
 
-    async def _whole(self, rows: list[Row]) -> list[Row]:
-        """Return the rows with values that are not cut."""
-        found = []
-        for row in rows:
-            at = (row.topic, row.partition, row.offset, row.offset + 1, row.offset + 1)
-            again = [each async for each in read(self._page.admin, *at)] if row.is_cut else []
-            found.append(again[0] if again else row)
-        return found
-
     async def _download(self, make: Any) -> None:
         async def send() -> None:
-            content, suffix = make(await self._whole([row for row in self._rows if row.kind != "unreadable"]))
+            content, suffix = make(
+                await whole(self._page.admin, [row for row in self._rows if row.kind != "unreadable"])
+            )
             ui.download.content(content, f"{self._topic.value}.{suffix}")
 
         await self._page.attempt(send)

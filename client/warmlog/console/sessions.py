@@ -75,7 +75,7 @@ class Sessions:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.token = secrets.token_urlsafe(32)
-        """Who has it may use the profile's login: it is in the address that the command prints."""
+        """Who has it may use the profile's login, once: it is in the address that the command prints."""
         self._sessions: dict[str, Session] = {}
 
     def find(self, cookie: str) -> Session | None:

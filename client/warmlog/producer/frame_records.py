@@ -89,6 +89,8 @@ def json_objects(batch: "pa.RecordBatch", names: Sequence[str]) -> "pa.Array":
     import pyarrow as pa
     from pyarrow import compute
 
+    if not names:
+        return pa.repeat(pa.scalar(b"{}", pa.large_binary()), batch.num_rows)
     pieces: list[Any] = []
     for name in names:
         before = (b"," if pieces else b"{") + msgspec.json.encode(name) + b":"

@@ -80,7 +80,10 @@ class KafkaConnection(FrameBuffer):
         self._max_request_bytes = max_request_bytes
         self._max_items = max_items
         self.is_open = False
-        """Whether a request was received."""
+        """Whether a request of a known kind and version was received, or its beginning: the peer speaks this protocol.
+
+        Unlike warmlog's, this protocol has no Handshake: the first request may be a large one.
+        """
 
     def received(self, count: int) -> list[KafkaRequest]:
         """The requests that the last `count` bytes completed.
@@ -107,7 +110,7 @@ class KafkaConnection(FrameBuffer):
         """As in the base class; the header is part of the payload."""
         if self._end - self._start < _HEAD.size:
             return None
-        size, key, _ = _HEAD.unpack_from(self._buffer, self._start)
+        size, key, version = _HEAD.unpack_from(self._buffer, self._start)
         limit = self._max_frame_bytes if key == PRODUCE else self._max_request_bytes
         if key in LARGE_REQUESTS:
             limit *= LARGE_FACTOR
@@ -117,6 +120,9 @@ class KafkaConnection(FrameBuffer):
                 f"a request of {size} bytes, {_HEADER.size} to {limit} are accepted{other_protocol(head, _OURS)}",
                 kind="frames too large",
             )
+        api = self._served.get(key)
+        if api is not None and version in api.versions:
+            self.is_open = True
         return size + SIZE_BYTES, 0
 
     def _request(self, frame: Frame) -> KafkaRequest:
@@ -143,7 +149,6 @@ class KafkaConnection(FrameBuffer):
         has_records = key == PRODUCE
         body = data[position:] if has_records else bytes(data[position:])
         message = reader(api.name, "request", version)(body, self._max_items)
-        self.is_open = True
         records = body if isinstance(body, memoryview) else data[:0]
         return KafkaRequest(api, version, correlation_id, client_id, message, records, frame.is_payload_owned)
 

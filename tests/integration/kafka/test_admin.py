@@ -1,5 +1,6 @@
 """Topics and settings by the admin clients of Kafka: what they create, change and describe is the same here."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -11,6 +12,7 @@ from confluent_kafka import admin as of_kafka
 from broker_thread import BrokerThread
 from kafka_client import KafkaClient, rows
 from warmlog.blocking import Admin
+from warmlog_broker.kafka.admin import configs
 from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.kafka.schema import API
 
@@ -238,6 +240,56 @@ def test_settings_of_the_broker_change_while_it_runs(client: KafkaClient, own: A
         assert alter(client, BROKER, "1", ("num.partitions", DELETE, None), ("log.retention.ms", DELETE, None)) == 0
     assert describe(client, 4, BROKER, "").configs == []
     assert alter(client, BROKER, "1", ("data.dir", SET, "/elsewhere")) == ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize("name", ["AlterConfigs", "IncrementalAlterConfigs"])
+def test_settings_of_another_broker_are_not_those_of_this_one(client: KafkaClient, name: str) -> None:
+    request = API[name].request
+    resource = request.AlterConfigsResource(BROKER, "77", [request.AlterableConfig("fetch.max.bytes", value="1048576")])
+    (result,) = client.call(name, 1, resources=[resource]).responses
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert describe(client, 4, BROKER, "").configs == []
+
+
+def test_others_have_their_turns_while_many_resources_are_validated(
+    broker: BrokerThread, client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = 0
+    seen: list[int] = []
+    alter_broker = configs._alter_broker
+
+    async def noted(*arguments: Any, **more: Any) -> None:
+        seen.append(turn)
+        await alter_broker(*arguments, **more)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while len(seen) < 20:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def begin() -> "asyncio.Task[None]":
+        return asyncio.get_running_loop().create_task(count_turns())
+
+    async def end() -> None:
+        await counting
+
+    monkeypatch.setattr(configs, "_alter_broker", noted)
+    counting = broker.run(begin())
+    request = API["IncrementalAlterConfigs"].request
+    resource = request.AlterConfigsResource(BROKER, "1", [request.AlterableConfig("fetch.max.bytes", SET, "1048576")])
+    told = client.call("IncrementalAlterConfigs", 1, resources=[resource] * 20, validate_only=True)
+    broker.run(end())
+    assert {each.error_code for each in told.responses} == {0}
+    assert len(set(seen)) == 20
+
+
+def test_a_resource_that_is_named_often_is_described_once(client: KafkaClient, own: Admin) -> None:
+    own.create_topic("often")
+    resource = API["DescribeConfigs"].request.DescribeConfigsResource
+    resources = [resource(BROKER, "1", None), resource(TOPIC, "often", None)] * 1000
+    results = client.call("DescribeConfigs", 4, resources=resources).results
+    assert [(each.resource_name, each.error_code) for each in results] == [("1", 0), ("often", 0)]
 
 
 def test_the_cluster_and_its_directories(

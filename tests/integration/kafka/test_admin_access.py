@@ -146,6 +146,22 @@ def test_quotas_of_bytes_are_changed_and_told(client: KafkaClient, own: Admin) -
     assert own.describe_quotas() == []
 
 
+def test_a_request_changes_so_many_quotas_and_each_independently(client: KafkaClient, own: Admin) -> None:
+    request = API["AlterClientQuotas"].request
+    rate = request.OpData("producer_byte_rate", 1e6, False)
+
+    def alter(*kinds: str) -> list[int]:
+        entries = [request.EntryData([request.EntityData(kind, f"u{n}")], [rate]) for n, kind in enumerate(kinds)]
+        return [each.error_code for each in client.call("AlterClientQuotas", 1, entries=entries).entries]
+
+    assert alter(*["user"] * 101) == [ErrorCode.INVALID_REQUEST] * 101
+    assert own.describe_quotas() == []
+    assert alter("user", "ip", "client-id") == [0, ErrorCode.INVALID_REQUEST, 0]
+    assert {(each.user, each.client_id) for each in own.describe_quotas()} == {("u0", None), (None, "u2")}
+    for entity in ({"user": "u0"}, {"client-id": "u2"}):
+        assert alter_quota(client, entity, ("producer_byte_rate", 0.0, True)) == 0
+
+
 def test_users_get_and_lose_passwords(
     broker: BrokerThread, client: KafkaClient, kafka_address: str, own: Admin
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from broker_thread import BrokerThread
 from kafka_client import ConnectionEnded, KafkaClient, rows
+from warmlog_broker.network.session import LINGER_S
 from warmlog_protocol.batch import EndTxnMarker, encode_end_txn_marker, read_batch
 from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.kafka.compiled import writer
@@ -55,11 +56,34 @@ def test_a_request_of_more_items_than_allowed_ends_the_connection(client: KafkaC
         client.receive_frame()
 
 
-def test_before_the_first_request_nothing_large_is_received(kafka_address: str) -> None:
+def test_before_the_beginning_of_a_request_nothing_large_is_received(kafka_address: str) -> None:
     with KafkaClient(kafka_address) as client:
-        client.socket.sendall(struct.pack(">ihh", 50_000_000, 0, 9))
+        client.socket.sendall(struct.pack(">ihh", 50_000_000, 0, 99))
         with pytest.raises(ConnectionEnded):
             client.receive_frame()
+
+
+def test_the_first_request_of_a_connection_may_be_a_large_one(kafka_address: str, client: KafkaClient) -> None:
+    client.create("first")
+    with KafkaClient(kafka_address) as other:
+        assert other.produce("first", rows(bytes(20_000)), version=7).error_code == 0
+
+
+def test_a_connection_that_is_turned_away_sends_nothing_large(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path / "data", kafka_listen="127.0.0.1:0", max_connections_per_ip=1) as running:
+        address = running.broker.listening.addresses["kafka"]
+        with KafkaClient(address) as held, KafkaClient(address, timeout_s=LINGER_S / 2) as refused:
+            held.call("ApiVersions", 0)
+            refused.socket.sendall(struct.pack(">ihh", 50_000_000, 0, 9))
+            with pytest.raises(ConnectionEnded):
+                refused.receive_frame()
+
+
+@pytest.mark.parametrize("version", [10, 11, 12])
+def test_a_topic_without_a_name_has_a_response_in_every_version(client: KafkaClient, version: int) -> None:
+    topic = API["Metadata"].request.MetadataRequestTopic(topic_id=b"x" * 16, name=None)
+    (found,) = client.call("Metadata", version, topics=[topic]).topics
+    assert (found.error_code, found.name or "") == (ErrorCode.UNKNOWN_TOPIC_ID, "")
 
 
 PRODUCER: Any = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}

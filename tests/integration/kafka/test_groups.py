@@ -253,6 +253,17 @@ def test_trap_16_several_groups_at_once_and_all_partitions_of_each(client: Kafka
     assert [group.error_code for group in groups] == [0, ErrorCode.INVALID_GROUP_ID]
 
 
+@pytest.mark.parametrize("version", range(1, 8))
+def test_an_error_of_offset_fetch_is_in_each_partition_where_there_is_no_other_place(
+    client: KafkaClient, version: int
+) -> None:
+    topics = [API["OffsetFetch"].request.OffsetFetchRequestTopic("t", [0, 1])]
+    response = client.call("OffsetFetch", version, group_id="", topics=topics)
+    parts = [(part.committed_offset, part.error_code) for topic in response.topics for part in topic.partitions]
+    expected = (2 * [(-1, ErrorCode.INVALID_GROUP_ID)], 0) if version == 1 else ([], ErrorCode.INVALID_GROUP_ID)
+    assert (parts, response.error_code) == expected
+
+
 def test_offsets_by_topic_id(client: KafkaClient) -> None:
     client.create("by-id")
     named = API["Metadata"].request.MetadataRequestTopic(name="by-id")

@@ -20,6 +20,7 @@ from warmlog_broker.config.listeners import Wire, parse_listeners
 from warmlog_broker.tools.access import respond
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ErrorCode, InvalidConfig
+from warmlog_protocol.kafka.schema import API
 from warmlog_protocol.sasl.scram import ClientExchange
 
 SHA_256 = "SCRAM-SHA-256"
@@ -58,6 +59,27 @@ def test_a_client_logs_in_and_has_its_rights(kafka_address: str) -> None:
         assert refused.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         part, _ = client.fetch("secret")
         assert part.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_topic_by_its_id_has_no_name_for_those_without_rights(kafka_address: str) -> None:
+    asked = API["Metadata"].request.MetadataRequestTopic
+    creatable = API["CreateTopics"].request.CreatableTopic
+    dropped = API["DeleteTopics"].request.DeleteTopicState
+    with KafkaClient(kafka_address) as alice, KafkaClient(kafka_address) as bob:
+        log_in(alice)
+        log_in(bob, "bob", "secret")
+        (made,) = alice.call("CreateTopics", 7, topics=[creatable("hidden", 1, 1)], timeout_ms=5000).topics
+        for version in (11, 12):
+            topics = [asked(topic_id=made.topic_id, name=None)]
+            (seen,) = alice.call("Metadata", version, topics=topics).topics
+            assert seen.name == "hidden"
+            (seen,) = bob.call("Metadata", version, topics=topics).topics
+            expected = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "", made.topic_id)
+            assert (seen.error_code, seen.name or "", seen.topic_id) == expected
+        topics = [dropped(name=None, topic_id=made.topic_id)]
+        (told,) = bob.call("DeleteTopics", 6, topics=topics, timeout_ms=5000).responses
+        assert (told.error_code, told.name, told.topic_id) == (expected[0], None, made.topic_id)
+        assert "hidden" not in (told.error_message or "")
 
 
 def test_trap_33_a_session_is_continued_on_its_connection(kafka_address: str) -> None:

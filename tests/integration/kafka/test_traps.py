@@ -4,6 +4,7 @@ The numbers are those of the list by which this listener is judged.
 """
 
 import asyncio
+import errno
 import struct
 import time
 from pathlib import Path
@@ -274,6 +275,76 @@ def test_trap_21_a_response_has_at_most_one_batch_beyond_its_limit_also_after_a_
         first = read_header(records)
         assert (part.error_code, first.magic, first.base_offset) == (ErrorCode.NONE, 2, 1)
         assert first.size_bytes * 2 == len(records) < 3000
+
+
+def put_columns(broker: BrokerThread, topic: str, *values: bytes | None) -> None:
+    payload = batch_of(values)
+    with WireClient(broker.address) as own:
+        own.call(m.ProduceRequest(-1, 10_000, [m.ProducePartition(topic, 0, len(payload))]), payload)
+
+
+def fetch_several(client: KafkaClient, max_bytes: int, *topics: str) -> list[tuple[int, bytes]]:
+    """Return the error code and the records of each."""
+    request = API["Fetch"].request
+    part = request.FetchPartition(partition=0, partition_max_bytes=max_bytes)
+    wanted = [request.FetchTopic(topic=name, partitions=[part]) for name in topics]
+    response = client.call("Fetch", 11, topics=wanted, max_bytes=max_bytes, min_bytes=1, session_epoch=-1)
+    parts = [topic.partitions[0] for topic in response.responses]
+    assert response.error_code == 0
+    return [(part.error_code, client.body[part.records]) for part in parts]
+
+
+def test_trap_21_only_the_first_partition_has_a_batch_beyond_the_limit(
+    broker: BrokerThread, client: KafkaClient
+) -> None:
+    client.create("trap-21-rows")
+    client.produce("trap-21-rows", rows(b"x" * 100))
+    for name in ("trap-21-a", "trap-21-b"):
+        client.create(name)
+        put_columns(broker, name, *[None] * 1000)
+
+    def sizes(*topics: str) -> list[int]:
+        return [len(records) for _, records in fetch_several(client, 5000, *topics)]
+
+    of_a, of_b = sizes("trap-21-a", "trap-21-b")
+    assert (of_a > 5000, of_b) == (True, 0)
+    of_rows, of_a = sizes("trap-21-rows", "trap-21-a")
+    assert (of_rows > 100, of_a) == (True, 0)
+
+
+def test_trap_21_the_limit_of_the_broker_is_one_of_rows(client: KafkaClient, broker: BrokerThread) -> None:
+    request = API["IncrementalAlterConfigs"].request
+
+    def limit(operation: int) -> None:
+        change = request.AlterableConfig("fetch.max.bytes", operation, None if operation else "1048576")
+        resources = [request.AlterConfigsResource(4, "1", [change])]
+        assert client.call("IncrementalAlterConfigs", 1, resources=resources).responses[0].error_code == 0
+
+    for name in ("limited-a", "limited-b"):
+        client.create(name)
+        put_columns(broker, name, *[None] * 100_000)
+    limit(0)
+    try:
+        found = fetch_several(client, 2**31 - 1, "limited-a", "limited-b")
+        assert [len(records) > 500_000 for _, records in found] == [True, False]
+    finally:
+        limit(1)
+
+
+def test_a_partition_that_cannot_be_read_does_not_hold_back_the_others(
+    broker: BrokerThread, client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    client.create("readable")
+    client.produce("readable", rows(b"x"))
+    client.create("unreadable")
+    put_columns(broker, "unreadable", b"x")
+    monkeypatch.setattr(ConvertedBatches, "rows_of", broken)
+    (code, readable), (failed, nothing) = fetch_several(client, 1 << 20, "readable", "unreadable")
+    assert (code, failed, nothing) == (0, ErrorCode.KAFKA_STORAGE_ERROR, b"")
+    assert read_batch(readable).columns.count == 1
 
 
 def test_trap_21_the_first_batch_comes_whole_for_an_offset_in_its_middle(client: KafkaClient) -> None:

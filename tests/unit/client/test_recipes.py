@@ -37,6 +37,12 @@ def test_a_failed_record_keeps_what_it_was_and_counts_its_failures() -> None:
     assert len(error) == 1000
 
 
+@pytest.mark.parametrize("attempts", [None, b"", b"many", b"\xff", b"-3", b"9" * 5000])
+def test_attempts_that_are_no_number_count_as_none(attempts: bytes | None) -> None:
+    record = warmlog.Record("orders", 3, 17, 1234, None, b"v", [("failed.attempts", attempts)])
+    assert headers_of(warmlog.failed_record(record, ValueError("no")))["failed.attempts"] == b"1"
+
+
 async def test_a_table_has_the_last_value_of_each_key_as_of_its_refresh() -> None:
     broker = FakeBroker(prices=2)
     broker.add_batch("prices", 0, encode_batch([b"1", b"2", b"x"], keys=[b"tea", b"tea", None], timestamps_ms=0))

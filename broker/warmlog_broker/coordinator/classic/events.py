@@ -28,6 +28,10 @@ from warmlog_broker.coordinator.classic.phases import Step
 from warmlog_broker.coordinator.classic.state import Member, Phase, Rebalance, common_protocols
 from warmlog_protocol import errors
 
+MAX_REBALANCE_TIMEOUT_MS = 60 * 60 * 1000
+"""The longest that a rebalance waits for a member, whatever it asks for (some clients: weeks). The requests of other
+members wait as long, also those of clients that are gone."""
+
 
 class Bounds(NamedTuple):
     """What members may ask for, and how many there may be."""
@@ -77,7 +81,7 @@ def join(
         request.client_id,
         host,
         request.session_timeout_ms,
-        max(request.rebalance_timeout_ms, 1),
+        min(max(request.rebalance_timeout_ms, 1), MAX_REBALANCE_TIMEOUT_MS),
         tuple(request.protocols),
         deadline_ms=now_ms + request.session_timeout_ms,
         joining=waiter,
@@ -170,9 +174,13 @@ def expire(before: Rebalance, *, now_ms: int) -> Step:
 def give_grace(before: Rebalance, *, now_ms: int, grace_ms: int) -> Step:
     """Let nothing be due for a time: the broker stood still, and what members have sent is not read yet."""
     step = Step(before.copied(), now_ms)
+    after, first_ms = step.after, now_ms + grace_ms
     for member in before.members.values():
-        step.put(member, deadline_ms=max(member.deadline_ms, now_ms + grace_ms))
-    step.after.due_ms = max(step.after.due_ms, now_ms + grace_ms)
+        step.put(member, deadline_ms=max(member.deadline_ms, first_ms))
+    after.given_ids = {member_id: max(due_ms, first_ms) for member_id, due_ms in before.given_ids.items()}
+    after.due_ms = max(before.due_ms, first_ms)
+    if before.settles_ms is not None:
+        after.settles_ms = max(before.settles_ms, first_ms)
     return step
 
 

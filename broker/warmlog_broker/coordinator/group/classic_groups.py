@@ -20,13 +20,14 @@ from warmlog_broker.coordinator.group.decisions.state import Groups, Limits
 from warmlog_broker.coordinator.group.duties import GRACE_MS, LATE_MS, RETRY_S, GroupShard
 from warmlog_broker.network.request import Deferred
 from warmlog_broker.runtime.clock import now_ms
+from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_protocol.errors import ApiError, CoordinatorNotAvailable
 from warmlog_protocol.messages import Message
 
-CLIENT_ID_CHARACTERS = 200
+CLIENT_ID_BYTES = 200
 """Of a client id, as a part of member ids."""
 
 Decide = Callable[[Groups], Decision[phases.Step]]
@@ -39,9 +40,9 @@ class Waiter(Deferred):
 
     __slots__ = ()
 
-    def answer(self, response: Message | ApiError) -> None:
+    def answer(self, response: Message | Exception) -> None:
         """Send the response."""
-        if isinstance(response, ApiError):
+        if isinstance(response, Exception):
             self.run(partial(_raise, response))
         else:
             self.complete(response)
@@ -113,7 +114,8 @@ class ClassicGroups:
     def join(self, request: m.JoinGroupRequest, *, host: str, principal: str) -> Waiter:
         """Let a member join. Raises what `classic_members.decide_join` does; so does the response."""
         waiter = Waiter()
-        new_id = f"{request.instance_id or request.client_id[:CLIENT_ID_CHARACTERS]}-{uuid.uuid4()}"
+        client_id = request.client_id.encode()[:CLIENT_ID_BYTES].decode(errors="ignore")
+        new_id = f"{request.instance_id or client_id}-{uuid.uuid4()}"
 
         def decide(groups: Groups) -> Decision[phases.Step]:
             return classic_members.decide_join(
@@ -169,7 +171,11 @@ class ClassicGroups:
 
     def _begin(self, name: str, decide: Decide, waiter: Waiter) -> Waiter:
         change = _Change(name, decide, self._happened)
-        outcome = self._run(name, change)
+        try:
+            outcome = self._run(name, change)
+        except Exception:
+            change.forget()
+            raise
         if isinstance(outcome, Awaitable):
             self._tasks.start(self._finish(outcome, change, waiter), f"a change of group {name}")
         return waiter
@@ -178,7 +184,7 @@ class ClassicGroups:
         """Fail a request whose step cannot be carried out."""
         try:
             await outcome
-        except ApiError as error:
+        except Exception as error:
             change.forget()
             waiter.answer(error)
 
@@ -251,8 +257,10 @@ class ClassicGroups:
         retry_ms = 0
         try:
             await shard.carry_out(name, change)
-        except ApiError:
+        except Exception as error:
             change.forget()
+            if not isinstance(error, ApiError):
+                own_failure(f"what is due in group {name!r}")
             retry_ms = self._now_ms() + int(RETRY_S * 1000)
         if shard in self._loaded:
             self._watch(shard, name, not_before_ms=retry_ms)
@@ -272,5 +280,5 @@ def _fail_waiters(groups: Groups, why: str) -> None:
                     waiter.answer(error)
 
 
-def _raise(error: ApiError) -> Never:
+def _raise(error: Exception) -> Never:
     raise error

@@ -304,6 +304,7 @@ class GroupCoordinator:
             group = self._coordinator.state_of(name).get(name)
             if group is not None:
                 group.reader = reader
+                group.used_ms = self._retention_now_ms()
 
     async def groups(self) -> AsyncIterator[Group]:
         """Iterate over all groups, those of one shard in each turn of the event loop."""

@@ -192,17 +192,17 @@ def _fits(entity: dict[str, str], components: Iterable[Any], *, is_strict: bool)
 
 async def alter_client_quotas(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
     """Change quotas of bytes, each entity independently."""
-    results: list[tuple[int, str | None]] = []
-    for entry in request.entries:
+    results: list[tuple[int, str | None]] = [(0, None)] * len(request.entries)
+    wanted: dict[int, m.ClientQuota] = {}
+    for index, entry in enumerate(request.entries):
         try:
-            quota = _quota(entry)
-            if not request.validate_only:
-                (done,) = (await kafka.ask(context, m.AlterClientQuotasRequest([quota]))).quotas
-                results.append((done.error_code, done.error_message or None))
-            else:
-                results.append((0, None))
+            wanted[index] = _quota(entry)
         except ApiError as error:
-            results.append((error.code, str(error)))
+            results[index] = error.code, str(error)
+    if wanted and not request.validate_only:
+        altered = await kafka.ask(context, m.AlterClientQuotasRequest(list(wanted.values())))
+        for index, done in zip(wanted, altered.quotas, strict=True):
+            results[index] = done.error_code, done.error_message or None
     return _altered_quotas(request, results)
 
 

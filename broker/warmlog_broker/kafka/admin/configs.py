@@ -1,5 +1,6 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, for topics and for the broker."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -60,11 +61,17 @@ async def topic_entries(
     return found
 
 
-async def _broker_entries(kafka: Kafka, context: RequestContext, name: str) -> list[Any]:
-    """Return the settings of the broker by its number; under an empty name those that were altered while it ran."""
+def _node_id(kafka: Kafka, name: str) -> str:
+    """Return the number of this broker. InvalidRequest if `name` is another one; empty, it is the default of all."""
     node_id = str(kafka.services.cluster.node_id)
     if name not in ("", node_id):
         raise InvalidRequest(f"broker {name[:40]!r}: the only one is {node_id}")
+    return node_id
+
+
+async def _broker_entries(kafka: Kafka, context: RequestContext, name: str) -> list[Any]:
+    """Return the settings of the broker by its number; under an empty name those that were altered while it ran."""
+    node_id = _node_id(kafka, name)
     (described,) = (await kafka.ask(context, m.DescribeConfigsRequest([]))).resources
     values = {value.name: value for value in described.entries}
     aliases = [replace(values[own], name=of_kafka) for of_kafka, own in BROKER_NAMES.items() if of_kafka not in values]
@@ -103,8 +110,8 @@ def _foreign(settings: Mapping[str, str]) -> list[Any]:
 
 
 async def describe_configs(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
-    """Describe the settings of topics and of the broker, all or those that are named."""
-    resources = request.resources
+    """Describe the settings of topics and of the broker, all or those that are named; each resource once."""
+    resources = {(each.resource_type, each.resource_name): each for each in request.resources}.values()
     topics = [each.resource_name for each in resources if each.resource_type == TOPIC]
     of_topics = await topic_entries(kafka, context, topics)
     results = []
@@ -118,6 +125,7 @@ async def describe_configs(kafka: Kafka, context: RequestContext, request: Any) 
             results.append(_Described.DescribeConfigsResult(error.code, str(error), kind, name))
             continue
         keys = resource.configuration_keys
+        await asyncio.sleep(0)
         shown = [_shown(each, request) for each in entries if keys is None or each.name in keys]
         results.append(_Described.DescribeConfigsResult(0, None, kind, name, shown))
     return _Described(results=results)
@@ -240,6 +248,8 @@ async def _alter(
                 kept = [each for each in unset if each in SETTINGS or each not in FOREIGN_TOPIC_SETTINGS]
                 topics[index] = m.AlteredTopic(name, own, kept)
             elif resource.resource_type == BROKER:
+                _node_id(kafka, resource.resource_name)
+                await asyncio.sleep(0)  # a change that is only validated takes 0.7 ms
                 await _alter_broker(kafka, context, wanted, unset, validate_only=request.validate_only)
             else:
                 raise InvalidRequest(f"resources of type {resource.resource_type} have no settings here")

@@ -90,6 +90,7 @@ async def delete_topics(kafka: Kafka, context: RequestContext, request: Any) -> 
     result = _Deleted.DeletableTopicResult
     named: dict[str, bytes] = {}
     unknown = []
+    by_id = set()
     if request.api_version < IDS_FROM:
         named = dict.fromkeys(request.topic_names, NO_UUID)
     for topic in request.topics:
@@ -100,11 +101,16 @@ async def delete_topics(kafka: Kafka, context: RequestContext, request: Any) -> 
         else:
             found = kafka.services.topics.find(name)
             named[name] = NO_UUID if found is None else found.topic_id
+            if topic.topic_id != NO_UUID:
+                by_id.add(name)
     deleted = (await kafka.ask(context, m.DeleteTopicsRequest(list(named)))).topics if named else []
-    return _Deleted(
-        responses=[result(each.name, named[each.name], each.error_code, each.error_message or None) for each in deleted]
-        + unknown
-    )
+    responses = []
+    for each in deleted:
+        if each.name in by_id and each.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            responses.append(result(None, named[each.name], each.error_code))  # the message has the name too
+        else:
+            responses.append(result(each.name, named[each.name], each.error_code, each.error_message or None))
+    return _Deleted(responses=responses + unknown)
 
 
 def delete_topics_failed(request: Any, error: ApiError) -> m.Message:

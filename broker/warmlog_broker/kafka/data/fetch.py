@@ -10,10 +10,11 @@ from functools import partial
 from typing import Any
 
 from warmlog_broker.handlers.fetch import failed
-from warmlog_broker.kafka.data.rows import Pieces, in_rows, may_have_columns, note_rows
+from warmlog_broker.kafka.data.rows import Pieces, in_rows, note_rows, with_columns
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.codec import slices_bytes
 from warmlog_broker.network.request import MessageWithSlices, RequestContext, Response, then
+from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch import (
     MAGIC_ROWS,
@@ -72,23 +73,27 @@ def fetch(kafka: Kafka, context: RequestContext, request: Any) -> Response:
             fetched = MessageWithSlices(fetched, [() for _ in fetched.partitions])
         parts = fetched.message.partitions
         slices: list[Pieces] = [list(each) for each in fetched.slices]
-        columnar = [index for index, each in enumerate(fetched.slices) if may_have_columns(each)]
+        columnar = with_columns(fetched.slices)
         if not columnar:
             return _respond(request, names, parts, slices)
-        return _converted(kafka, request, names, parts, slices, columnar)
+        return _converted(kafka, context, request, names, parts, slices, columnar)
 
     return then(kafka.call(context, message), back)
 
 
 async def _converted(
     kafka: Kafka,
+    context: RequestContext,
     request: Any,
     names: list[str | None],
     parts: list[m.FetchedPartition],
     slices: list[Any],
     columnar: list[int],
 ) -> MessageWithSlices:
-    """Respond with the rows of partitions that have columns; one that cannot be converted has an error."""
+    """Respond with the rows of partitions that have columns; one that cannot be converted has an error.
+
+    As in a read, the first partition that has any batch gets at least one. If the connection ends, the conversion does.
+    """
     services = kafka.services
     limits_bytes = [
         part.partition_max_bytes
@@ -96,23 +101,33 @@ async def _converted(
         if name is not None
         for part in topic.partitions
     ]
-    left_bytes = request.max_bytes - slices_bytes([each for index, each in enumerate(slices) if index not in columnar])
+    unconverted = set(columnar)
+    rows_bytes = slices_bytes([each for index, each in enumerate(slices) if index not in unconverted])
+    left_bytes = min(request.max_bytes, services.config.fetch_max_bytes) - rows_bytes
+    first = next((index for index, each in enumerate(slices) if each and index not in unconverted), len(slices))
     for index in columnar:
-        limit_bytes = min(limits_bytes[index], left_bytes)
-        convert = partial(in_rows, slices[index], limit_bytes, kafka.converted.rows_of)
+        convert = partial(
+            in_rows,
+            slices[index],
+            min(limits_bytes[index], left_bytes),
+            kafka.converted.rows_of,
+            min_one_batch=index < first,
+            is_over=lambda: context.life.is_over,
+        )
         try:
             slices[index] = await services.loop.run_in_executor(services.cold_readers, convert)
             note_rows(slices[index])
-        except ApiError as error:
+        except (OSError, MemoryError, ApiError) as error:
             part = parts[index]
+            text = f"{part.topic}-{part.partition}: {error}"
             services.lines.write(
-                logging.ERROR,
-                "batches that could not be converted for clients of Kafka",
-                f"{part.topic}-{part.partition}: {error}",
-                services.loop.time(),
+                logging.ERROR, "batches that could not be converted for clients of Kafka", text, services.loop.time()
             )
-            parts[index], slices[index] = failed(part, error), []
+            failure = error if isinstance(error, ApiError) else storage_error(text, error)
+            parts[index], slices[index] = failed(part, failure), []
         left_bytes -= slices_bytes([slices[index]])
+        if slices[index]:
+            first = min(first, index)
     return _respond(request, names, parts, slices)
 
 

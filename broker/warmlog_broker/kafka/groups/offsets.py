@@ -13,6 +13,8 @@ MANY_GROUPS_FROM = 8
 """OffsetFetch: from this version on it names several groups."""
 IDS_FROM = 10
 """OffsetFetch: from this version on topics are named by their ids."""
+GROUP_ERRORS_FROM = 2
+"""OffsetFetch: from this version on the response has an error code of its own."""
 EPOCHS_FROM = 9
 """OffsetCommit: from this version on it knows members with an epoch (KIP-848)."""
 NOBODY = -1
@@ -86,6 +88,8 @@ async def offset_fetch(kafka: Kafka, context: RequestContext, request: Any) -> A
         groups = [await _of_group(kafka, context, request, group) for group in request.groups]
         return _Fetched(groups=groups)
     parts, error_code = await _offsets(kafka, context, request, request.group_id, request.topics, "", NOBODY)
+    if error_code and request.api_version < GROUP_ERRORS_FROM:
+        return _with_error(request, error_code)
     topics = [
         _Fetched.OffsetFetchResponseTopic(name, [_Fetched.OffsetFetchResponsePartition(*each) for each in found])
         for _, name, found in parts
@@ -172,9 +176,23 @@ def _nothing(number: int, code: int) -> _Part:
 
 
 def offset_fetch_failed(request: Any, error: ApiError) -> Any:
-    """Every group has the error."""
+    """Every group has the error; in the first versions, every partition."""
+    if request.api_version < GROUP_ERRORS_FROM:
+        return _with_error(request, error.code)
     groups = [_Fetched.OffsetFetchResponseGroup(each.group_id, [], error.code) for each in request.groups]
     return _Fetched(error_code=error.code, groups=groups)
+
+
+def _with_error(request: Any, code: int) -> Any:
+    return _Fetched(
+        topics=[
+            _Fetched.OffsetFetchResponseTopic(
+                topic.name,
+                [_Fetched.OffsetFetchResponsePartition(*_nothing(number, code)) for number in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 def offset_delete(kafka: Kafka, context: RequestContext, request: Any) -> Response:

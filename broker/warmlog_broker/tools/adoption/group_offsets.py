@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 
+from warmlog_broker.storage.directory.topic_partition import parse_directory_name
 from warmlog_protocol.batch import ControlType, iter_batches
 
 TOPIC = "__consumer_offsets"
@@ -22,12 +23,18 @@ _OFFSET_KEYS = (0, 1)
 def committed_in(kafka_paths: Sequence[Path]) -> dict[Key, int]:
     """Return the last commit of each key in the data directories of a stopped Kafka. CorruptBatch, OSError."""
     found: dict[Key, int] = {}
-    for directory in sorted(each for path in kafka_paths for each in path.glob(f"{TOPIC}-*")):
+    for directory in sorted(each for path in kafka_paths for each in path.glob(f"{TOPIC}-*") if _is_in_use(each)):
         for key, value in _commits(directory):
             found.pop(key, None)
             if value is not None:
                 found[key] = value
     return dict(sorted(found.items()))
+
+
+def _is_in_use(directory: Path) -> bool:
+    """Return whether this is a partition, and not one that was deleted, is a copy to be, or was found astray."""
+    parsed = parse_directory_name(directory.name)
+    return parsed is not None and not parsed.mark
 
 
 def _commits(directory: Path) -> Iterator[tuple[Key, int | None]]:

@@ -258,11 +258,12 @@ async def _print(
     waits_again = False
     while left != 0:
         with damage.skipped():
+            is_commit_due = bool(written.offsets)  # as of now: the read may commit them when partitions are given up
             try:
-                async with asyncio.timeout(COMMIT_INTERVAL_S if written.offsets else wanted.timeout_s):
+                async with asyncio.timeout(COMMIT_INTERVAL_S if is_commit_due else wanted.timeout_s):
                     batch = await anext(batches, None)
             except TimeoutError:
-                if written.offsets:
+                if is_commit_due:
                     await written.commit()
                     continue
                 if not waits_again:

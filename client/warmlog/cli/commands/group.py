@@ -276,38 +276,55 @@ async def _partitions(admin: "Admin", topics: list[str], numbers: Sequence[int])
 @click.argument("kafka", nargs=-1, required=True, type=DIRECTORY, metavar="KAFKA_DIR...", help="Data directories.")
 @click.option("--group", "-g", "groups", multiple=True, metavar="NAME", help="Only this group. Repeatable.")
 @click.option("--execute/--dry-run", "executes", help="Commit the offsets, or only show them.")
+@click.option(
+    "--force", "is_forced", is_flag=True, help="Also those of groups that have committed here: set them back."
+)
 @client_options
-def adopt(kafka: tuple[Path, ...], groups: tuple[str, ...], executes: bool, broker: str, as_json: bool) -> None:
+def adopt(
+    kafka: tuple[Path, ...], groups: tuple[str, ...], executes: bool, is_forced: bool, broker: str, as_json: bool
+) -> None:
     """Commit the offsets that groups have committed in a stopped Kafka, whose topics the broker has adopted.
 
-    Partitions that the broker does not have are left out. Offsets outside of the log become its nearest end. A group
+    Partitions that the broker does not have are left out, and groups that have committed some of these offsets here:
+    they have been adopted, or have read since. Offsets outside of the log become its nearest end. A group
     with members is refused. The offsets are on disk when the command returns.
     """
     from warmlog_broker.tools.adoption.group_offsets import committed_in
 
     found = {key: at for key, at in committed_in(kafka).items() if not groups or key[0] in groups}
 
-    async def commit(admin: "Admin") -> "dict[Key, int]":
+    async def commit(admin: "Admin") -> "dict[Key, OffsetReset]":
         known = {each.name: len(each.partitions) for each in await admin.list_topics()}
         commits: dict[str, dict[tuple[str, int], int]] = {}
         for (group, topic, partition), offset in found.items():
             if partition < known.get(topic, 0):
                 commits.setdefault(group, {})[topic, partition] = offset
-        done: dict[Key, int] = {}
+        planned: dict[Key, OffsetReset] = {}
         for group, wanted in commits.items():
-            resets = await admin.reset_offsets(group, wanted, dry_run=not executes)
-            done |= {(group, *partition): each.offset for partition, each in resets.items()}
-        return done
+            resets = await admin.reset_offsets(group, wanted)
+            planned |= {(group, *partition): each for partition, each in resets.items()}
+            if any(each.committed is not None for each in resets.values()) and not is_forced:
+                left_out.add(group)
+            elif executes:
+                await admin.reset_offsets(group, wanted, dry_run=False)
+        return planned
 
-    done = run_admin(broker, commit)
+    left_out: set[str] = set()
+    planned = run_admin(broker, commit)
+    done = {key: each.offset for key, each in planned.items() if key[0] not in left_out}
     if as_json:
         names = ("group", "topic", "partition", "offset")
-        json_line(
-            {"executed": executes, "offsets": [dict(zip(names, (*key, at), strict=True)) for key, at in done.items()]}
-        )
+        offsets = [dict(zip(names, (*key, at), strict=True)) for key, at in done.items()]
+        json_line({"executed": executes, "offsets": offsets, "left_out": sorted(left_out)})
         return
-    rows: list[tuple[Cell, ...]] = [(*key, at, done.get(key, "no such partition")) for key, at in found.items()]
-    table(("group", "topic", "partition", "in Kafka", "here"), rows)
+    rows: list[tuple[Cell, ...]] = []
+    for key, at in found.items():
+        committed = planned[key].committed if key in planned else None
+        here = done.get(key, "left out" if key in planned else "no such partition")
+        rows.append((*key, at, "" if committed is None else committed, here))
+    table(("group", "topic", "partition", "in Kafka", "committed here", "will be"), rows)
+    if left_out:
+        note(f"left out, since they have committed here: {', '.join(sorted(left_out))}; --force sets them back")
     what = f"{counted(len({group for group, *_ in done}), 'group')}, {counted(len(done), 'partition')}"
     note(f"committed: {what}" if executes else f"nothing was changed: add --execute to commit the offsets of {what}")
 

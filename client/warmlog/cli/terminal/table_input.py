@@ -2,15 +2,18 @@
 
 Each row is one JSON object, without the columns of key, timestamp and partition. CSV is read in chunks as it arrives;
 Parquet, which begins at its end, from a file. CSV's columns get the types that their first chunk has: text that looks
-like a number is one, unless `is_text` leaves everything as it is written. The key is never changed.
+like a number is one, unless `is_text` leaves everything as it is written. The key is never changed, but an empty one is
+null, as every empty field is.
 """
 
 import asyncio
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warmlog.cli.terminal.exits import CommandFailed
 from warmlog.cli.terminal.times import parse_time_ms
@@ -68,15 +71,29 @@ def read_tables(kind: str, descriptor: int, columns: TableColumns) -> "Iterator[
                 block_size=CHUNK_BYTES, column_names=list(as_text) if columns.is_text else None
             ),
             parse_options=csv.ParseOptions(newlines_in_values=True),
-            convert_options=csv.ConvertOptions(column_types=as_text, strings_can_be_null=not columns.is_text),
+            convert_options=csv.ConvertOptions(column_types=as_text),
         )
         _check(columns, reader.schema.names)
-        yield from reader
+        yield from reader if columns.is_text else map(_empty_as_null, reader)
     except pa.ArrowException as error:
         advice = "; --text leaves all columns as they are written" if "conversion" in str(error) else ""
         raise CommandFailed(f"no {kind} can be read: {error}{advice}") from None
     except OSError as error:
         raise CommandFailed(f"Parquet is read from a file, as in `< rows.parquet`, not from a pipe: {error}") from None
+
+
+def _empty_as_null(rows: "pa.RecordBatch") -> "pa.RecordBatch":
+    """Make empty text null, and no other: what Arrow takes for null, such as NA, is Namibia in a column of text."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    columns = [
+        compute.if_else(compute.equal(compute.binary_length(column), 0), pa.scalar(None, column.type), column)
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+        else column
+        for column in rows.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
 def _check(columns: TableColumns, names: list[str]) -> None:
@@ -111,10 +128,10 @@ async def send_tables(
     )
     check_age = AgeCheck(expired)
     chunks = map(rows_of, tables)
-    coming = asyncio.create_task(asyncio.to_thread(next, chunks, None))
+    coming = _next_of(chunks)
     while (chunk := await coming) is not None:
-        coming = asyncio.create_task(asyncio.to_thread(next, chunks, None))
-        coming.add_done_callback(lambda task: task.cancelled() or task.exception())  # if an error comes before it
+        coming = _next_of(chunks)
+        coming.add_done_callback(lambda future: future.cancelled() or future.exception())  # if an error comes before it
         records, chosen, oldest_ms = chunk
         if oldest_ms is not None and found.max_age_ms is not None and expired != "accept":
             check_age(topic, found.max_age_ms, oldest_ms)
@@ -122,6 +139,28 @@ async def send_tables(
         progress.add(len(records), records.values.nbytes)
     await send(batches.flush())
     await producer.flush()
+
+
+def _next_of(chunks: Iterator[Rows]) -> asyncio.Future[Rows | None]:
+    """Take the next chunk in a thread; None at the end. It is a daemon: nothing can interrupt a read from a pipe."""
+    loop = asyncio.get_running_loop()
+    coming: asyncio.Future[Rows | None] = loop.create_future()
+
+    def end(set_outcome: Callable[[Any], None], outcome: object) -> None:
+        if not coming.done():
+            set_outcome(outcome)
+
+    def take() -> None:
+        found: tuple[Callable[[Any], None], object]
+        try:
+            found = coming.set_result, next(chunks, None)
+        except Exception as error:
+            found = coming.set_exception, error
+        with suppress(RuntimeError):  # the loop was closed, so nothing waits for it
+            loop.call_soon_threadsafe(end, *found)
+
+    threading.Thread(target=take, name="stdin", daemon=True).start()
+    return coming
 
 
 def records_of(table: "pa.RecordBatch", columns: TableColumns, partition: int | None) -> Rows:
@@ -140,16 +179,21 @@ def records_of(table: "pa.RecordBatch", columns: TableColumns, partition: int | 
         if columns.partition is not None:
             partitions = table.column(columns.partition).cast(pa.int32())
         values = json_objects(table, names)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise CommandFailed(f"a column does not fit: {error}") from None
     oldest_us = None if times is None else compute.min(times.cast(pa.int64())).as_py()
     return ArrowRows(values, keys, None, times), partitions, None if oldest_us is None else oldest_us // 1000
 
 
 def _microseconds(column: "pa.Array") -> "pa.Array":
-    """Timestamps, or milliseconds, which may be text as times in ISO 8601, local without an offset."""
+    """Timestamps, dates, or milliseconds, which may be text as times in ISO 8601; local without an offset."""
     import pyarrow as pa
 
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.timestamp("ms"))
+    if pa.types.is_timestamp(column.type) and column.type.tz is None:
+        times = column.cast(pa.timestamp("us")).to_pylist()
+        column = pa.array([None if each is None else each.astimezone() for each in times], pa.timestamp("us", "UTC"))
     if pa.types.is_string(column.type):
         texts = column.to_pylist()
         milliseconds = [None if not text else int(text) if text.isdecimal() else parse_time_ms(text) for text in texts]

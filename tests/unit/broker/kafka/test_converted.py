@@ -1,12 +1,13 @@
 """Columnar batches as rows for clients of Kafka: converted once while they are kept, and never mistaken for others."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from unit.broker.storage.log_files import batch_of, overwrite
 from warmlog_broker.kafka.converted import ConvertedBatches
-from warmlog_broker.kafka.data.rows import in_rows, may_have_columns, note_rows
+from warmlog_broker.kafka.data.rows import HEADERS_A_TURN, in_rows, note_rows, with_columns
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.segment.file_records import FileRecords, FileSlice
 from warmlog_protocol.batch import iter_batches, read_batch, to_rows
@@ -97,12 +98,44 @@ def test_rows_are_looked_for_columns_once(tmp_path: Path, records: FileRecords) 
     put(records, *ROWS, COLUMNS[0])
     rows_bytes = sum(map(len, ROWS))
     again = FileRecords.open(records.path, OpenFiles())
-    assert may_have_columns([again.slice(0, again.size_bytes)])
+    assert with_columns([[again.slice(0, again.size_bytes)]]) == [0]
     assert again.rows_end == 0
     cut_off = again.slice(0, rows_bytes - 1)
-    assert not may_have_columns([cut_off])
+    assert with_columns([[cut_off]]) == []
     assert again.rows_end == 0, "the last batch is not there as a whole"
-    assert not may_have_columns([again.slice(0, rows_bytes)])
+    assert with_columns([[again.slice(0, rows_bytes)]]) == []
     assert again.rows_end == rows_bytes
     note_rows([again.slice(0, 0), b"converted", again.slice(0, again.size_bytes)])
     assert again.rows_end == rows_bytes
+
+
+def test_a_fetch_looks_at_so_many_headers_in_all(tmp_path: Path, records: FileRecords) -> None:
+    put(records, *ROWS)
+    again = [FileRecords.open(records.path, OpenFiles()) for _ in range(HEADERS_A_TURN // len(ROWS) + 2)]
+    partitions = [[each.slice(0, each.size_bytes)] for each in again]
+    assert with_columns(partitions) == [len(again) - 2, len(again) - 1]
+    assert with_columns(partitions) == [], "those before are known now"
+
+
+def test_what_cannot_be_read_is_left_to_the_conversion(records: FileRecords, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(records, *ROWS)
+
+    def broken(_: FileSlice) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(FileSlice, "pread", broken)
+    again = FileRecords.open(records.path, OpenFiles())
+    assert with_columns([[], [again.slice(0, again.size_bytes)]]) == [1]
+
+
+def test_a_conversion_stops_at_its_limit_and_with_its_connection(records: FileRecords) -> None:
+    put(records, *COLUMNS)
+    converted = ConvertedBatches(0, LIMIT_BYTES)
+    whole = [records.slice(0, records.size_bytes)]
+    assert in_rows(whole, 1, converted.rows_of) == [ROWS[0]]
+    assert converted.conversions == 1
+    assert in_rows(whole, 1, converted.rows_of, min_one_batch=False) == []
+    assert in_rows(whole, 0, converted.rows_of, min_one_batch=False) == []
+    assert converted.conversions == 2, "without room nothing is converted"
+    found = in_rows(whole, LIMIT_BYTES, converted.rows_of, is_over=lambda: converted.conversions >= 4)
+    assert found == ROWS[:2]

@@ -8,9 +8,13 @@ from hypothesis import strategies as st
 
 from docs.kafka_apis_page import PAGE, page
 from unit.protocol.kafka.kafka_strategies import messages
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.kafka.codec import KafkaCodec, KafkaStarted
 from warmlog_broker.kafka.translators import TRANSLATORS, Served, translator_of
+from warmlog_broker.network.request import Endpoint
 from warmlog_protocol.errors import ErrorCode, InvalidRequest
 from warmlog_protocol.kafka.compiled import reader, writer
+from warmlog_protocol.kafka.connection import KafkaRequest
 from warmlog_protocol.kafka.schema import API
 
 each_api = pytest.mark.parametrize("name", TRANSLATORS)
@@ -46,6 +50,18 @@ def _codes(value: Any) -> list[int]:
     fields = getattr(value, "__struct_fields__", ())
     own = [getattr(value, each) for each in fields if each == "error_code"]
     return own + [code for each in fields if each != "error_code" for code in _codes(getattr(value, each))]
+
+
+def test_a_request_that_waits_is_not_kept_for_an_error_that_does_not_need_it() -> None:
+    endpoints = {API[name].key: Endpoint(name, lambda *_: None) for name in ("SyncGroup", "JoinGroup")}
+    codec = KafkaCodec(BrokerConfig(), Served({}, endpoints))
+
+    def begun(name: str) -> KafkaStarted:
+        return codec.begin(KafkaRequest(API[name], 5, 1, "c", API[name].request(api_version=5), memoryview(b""), True))
+
+    sync, join = begun("SyncGroup"), begun("JoinGroup")
+    assert (sync.message, join.message) == (None, API["JoinGroup"].request(api_version=5))
+    assert codec.encode_error(sync, InvalidRequest("the reason"))
 
 
 def test_the_page_says_what_the_tables_say() -> None:

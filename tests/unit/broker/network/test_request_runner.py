@@ -55,6 +55,7 @@ class Room:
         self.contexts: list[RequestContext] = []
         self.outcome: Response | Exception = None
         self.conversion: Exception | None = None
+        self.error_conversion: Exception | None = None
         self.is_converted_in_thread = False
         context = RequestContext(DEFAULT_LISTENER, "", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711", is_replica=False)
         self.counters = Counters()
@@ -119,6 +120,8 @@ class Room:
         return "answer", started.correlation_id, message, slices
 
     def encode_error(self, started: StartedRequest, error: ApiError) -> Any:
+        if self.error_conversion is not None:
+            raise self.error_conversion
         return "refuse", started.correlation_id, error.code
 
     # --- the channel
@@ -149,6 +152,12 @@ class Room:
 @pytest.fixture
 async def room() -> Room:
     return Room()
+
+
+async def test_an_error_that_cannot_be_encoded_ends_the_connection(room: Room) -> None:
+    room.error_conversion = TypeError("no name")
+    room.start(InvalidRequest("no"))
+    assert room.events == [("end",), ("close", "the response InvalidRequest cannot be encoded: no name")]
 
 
 class Late(Deferred):

@@ -1,5 +1,6 @@
 """The state of a connection that authenticates, without sockets and with a clock that the test sets."""
 
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -13,7 +14,7 @@ from warmlog_broker.security.authentication import (
 from warmlog_broker.security.users import Users
 from warmlog_protocol.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from warmlog_protocol.messages import AuthenticateRequest
-from warmlog_protocol.sasl.credential import Credential
+from warmlog_protocol.sasl.credential import PLAIN, Credential
 from warmlog_protocol.sasl.derivation import make_credential, stand_in
 from warmlog_protocol.sasl.scram import ClientExchange
 
@@ -25,6 +26,7 @@ class SomeUsers:
 
     def __init__(self) -> None:
         self.names = {"alice", "bob"}
+        self.passwords = {"alice": "alice", "bob": "bob"}
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
@@ -32,7 +34,7 @@ class SomeUsers:
     def credentials(self, name: str, mechanism: str) -> list[Credential]:
         if name not in self.names:
             return [stand_in(mechanism, name, b"secret")]
-        return [make_credential(mechanism, name, salt=b"s" * 12, iterations=4096)]
+        return [make_credential(mechanism, self.passwords[name], salt=b"s" * 12, iterations=4096)]
 
 
 class Connection:
@@ -121,6 +123,29 @@ def test_a_user_that_goes_within_its_exchange_fails() -> None:
     connection.users.names.clear()
     with pytest.raises(AuthenticationFailed, match="no such user"):
         connection.state.step(AuthenticateRequest(SHA_256, client.final(first.data)))
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "deleted", "rotated"])
+async def test_a_password_must_still_be_valid_once_it_was_compared(meanwhile: str) -> None:
+    connection = Connection()
+    rules = AuthenticationRules((PLAIN,), 0)
+    state = Authentication(cast("Users", connection.users), rules, lambda: connection.now_s)
+
+    async def in_thread(compare: Callable[[], Credential | None]) -> Credential | None:
+        found = compare()
+        if meanwhile == "deleted":
+            connection.users.names.clear()
+        elif meanwhile == "rotated":
+            connection.users.passwords["alice"] = "other"
+        return found
+
+    if meanwhile == "nothing":
+        await state.show_password(b"\0alice\0alice", in_thread)
+        assert state.user == "alice"
+    else:
+        with pytest.raises(AuthenticationFailed):
+            await state.show_password(b"\0alice\0alice", in_thread)
+        assert state.user == ""
 
 
 def test_other_mechanisms_are_refused_at_the_beginning_and_within() -> None:

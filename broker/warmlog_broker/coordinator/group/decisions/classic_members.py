@@ -112,7 +112,8 @@ def _check_names(request: m.JoinGroupRequest) -> None:
     names = [("member id", request.member_id), ("instance id", request.instance_id), ("type", request.protocol_type)]
     for what, name in names + [("protocol", name) for name, _ in request.protocols]:
         size = len(name.encode())
-        if size > MAX_NAME_BYTES + 40:  # an id is that of a client, and 37 characters
-            raise InvalidRequest(f"the {what} of a member has {size} bytes: at most {MAX_NAME_BYTES + 40} are allowed")
+        most = MAX_NAME_BYTES + 40 * (what == "member id")  # which is an instance id or a client id, and 37 characters
+        if size > most:
+            raise InvalidRequest(f"the {what} of a member has {size} bytes: at most {most} are allowed")
     if len(request.protocols) > MAX_PROTOCOLS:
         raise InvalidRequest(f"a member with {len(request.protocols)} protocols: at most {MAX_PROTOCOLS} are allowed")

@@ -206,7 +206,7 @@ class Group:
     reader: Reader | None = field(default=None, compare=False)
     """Soft: the connection that was the last to fetch or commit offsets of partitions."""
     used_ms: int = field(default=-1, compare=False)
-    """Soft: when that connection was seen to be open."""
+    """Soft: when that connection has done so, or was last seen to be open."""
     target_version: int = field(default=-1, compare=False)
     """Soft: `Subscriptions.version` as of which the target is up to date, if the members are the same."""
 

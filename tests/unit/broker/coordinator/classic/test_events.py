@@ -374,6 +374,27 @@ def test_a_broker_that_stood_still_gives_members_time(group: Coordinator) -> Non
     assert member in group.rebalance.members
 
 
+def test_after_it_stood_still_whatever_was_due_waits_for_the_same_time(group: Coordinator) -> None:
+    first = group.join()
+    group.join(needs_member_id=True)
+    assert list(group.rebalance.given_ids) == ["m2"]
+    group.now_ms += 20_000
+    group.rebalance = events.give_grace(group.rebalance, now_ms=group.now_ms, grace_ms=3000).after
+    assert group.rebalance.next_due_ms() == group.now_ms + 3000
+    group.pass_time(3000)
+    assert group.joined(first).generation == 1
+
+
+def test_nobody_is_waited_for_for_longer_than_an_hour(group: Coordinator) -> None:
+    slow, _ = group.stable(2, rebalance_timeout_ms=2**31 - 1)
+    waiting = group.join()
+    for _ in range(2 * 60 * 60):
+        assert waiting not in group.responses
+        group.heartbeat(slow)
+        group.pass_time(500)
+    assert list(group.rebalance.members) == [group.joined(waiting).member_id]
+
+
 def test_an_event_changes_nothing_that_it_was_given(group: Coordinator) -> None:
     group.stable(2)
     before = group.rebalance

@@ -207,6 +207,17 @@ def ids_that_were_given_out_are_waited_for_for_ever(patch: pytest.MonkeyPatch) -
     patch.setattr(events, "expire", with_all)
 
 
+def grace_is_for_sessions_and_rebalances_only(patch: pytest.MonkeyPatch) -> None:
+    give_grace = events.give_grace
+
+    def without_ids(before: Rebalance, *, now_ms: int, grace_ms: int) -> phases.Step:
+        step = give_grace(before, now_ms=now_ms, grace_ms=grace_ms)
+        step.after.given_ids, step.after.settles_ms = before.given_ids, before.settles_ms
+        return step
+
+    patch.setattr(events, "give_grace", without_ids)
+
+
 def a_member_that_waits_for_its_response_is_silent(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Member, "is_waiting", False)
 

@@ -10,7 +10,9 @@ import pytest
 from unit.broker.conftest import NOW_MS, MakePartition, flush
 from unit.broker.coordinator.framework.toy import turn
 from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.classic import events
 from warmlog_broker.coordinator.classic import messages as m
+from warmlog_broker.coordinator.framework import shard
 from warmlog_broker.coordinator.framework.decision import Decision
 from warmlog_broker.coordinator.framework.shard import Shard, ShardSurroundings
 from warmlog_broker.coordinator.group.classic_groups import ClassicGroups, Waiter
@@ -38,7 +40,7 @@ class Owner:
             return
         try:
             self.responses[deferred] = work()
-        except errors.ApiError as error:
+        except Exception as error:
             self.responses[deferred] = error
 
 
@@ -226,6 +228,58 @@ async def test_a_broker_that_stood_still_gives_members_time_to_be_heard(room: Ro
     assert group.member_count == 1
     await room.pass_time(GRACE_MS + 1000)
     assert group.member_count == 0
+
+
+async def test_a_step_that_finds_no_room_to_wait_is_forgotten(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiter = room.join()
+    await room.settle()
+    await room.pass_time(1000)
+    member_id = room.response(waiter).member_id
+    with monkeypatch.context() as patch:
+        patch.setattr(shard, "MAX_PENDING", 0)
+        with pytest.raises(errors.CoordinatorNotAvailable):
+            room.sync(member_id, (member_id, b"lost"))
+    assert room.shard.state.steps == {}
+    own = room.sync(member_id, (member_id, b"all"))
+    await room.settle()
+    assert room.response(own).assignment == b"all"
+
+
+async def test_a_bug_in_a_decision_is_the_response_of_its_request(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    member_id = await room.member()
+    left = room.leave(member_id)
+    with monkeypatch.context() as patch:
+        patch.setattr(events, "join", lambda *_, **__: 1 / 0)
+        failed = room.join()
+        await room.settle()
+    assert room.response(left).error_codes == [0]
+    assert isinstance(room.response(failed), ZeroDivisionError)
+
+
+async def test_what_is_due_is_tried_again_after_a_bug(
+    room: Room, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = room.join()
+    await room.settle()
+    with monkeypatch.context() as patch:
+        patch.setattr(events, "expire", lambda *_, **__: 1 / 0)
+        await room.pass_time(1000)
+    assert "what is due in group 'g' failed: a bug" in caplog.text
+    await room.pass_time(2000)
+    assert room.response(waiting).generation == 1
+
+
+@pytest.mark.parametrize("names", [{"client_id": "\u5b57" * 100}, {"instance_id": "i" * 249}])
+async def test_a_member_can_join_again_with_the_id_that_it_was_given(room: Room, names: dict[str, str]) -> None:
+    waiter = room.join(**names)
+    await room.settle()
+    await room.pass_time(1000)
+    member_id = room.response(waiter).member_id
+    again = room.join(member_id, **names)
+    await room.settle()
+    assert room.response(again).member_id == member_id
+    with pytest.raises(errors.InvalidRequest, match="250 bytes: at most 249"):
+        room.join(instance_id="i" * 250)
 
 
 async def test_what_waits_while_the_broker_stops_is_told_to_come_again(room: Room) -> None:

@@ -1,8 +1,9 @@
-"""Single commands: the words of `acl`, what is held open, the end of `spark-export`, a `status` without groups."""
+"""Single commands: the words of `acl`, a rebalance, what is held open, the end of `spark-export`, no groups."""
 
+import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -10,12 +11,17 @@ from click.testing import CliRunner
 import warmlog
 from warmlog import ApiError, BrokerInfo, CoordinatorNotAvailable, TransactionDescription, UnsupportedVersion
 from warmlog.cli.app import build_program
+from warmlog.cli.commands import consume
 from warmlog.cli.commands.access.acl import OPERATIONS
 from warmlog.cli.commands.spark_export import _export
 from warmlog.cli.commands.status import BrokerStatus, _with_groups
 from warmlog.cli.commands.topic.open_transactions import Held, held_text
 from warmlog.cli.terminal.exits import describe
+from warmlog.cli.terminal.formats import write_raw
+from warmlog.cli.terminal.status import Progress
+from warmlog.records.batch import Batch
 from warmlog.spark.export.export import Copied, ExportOptions
+from warmlog_protocol.batch import encode_batch, read_batch
 from warmlog_protocol.messages import Operation
 
 
@@ -134,3 +140,42 @@ def test_the_lists_of_commands_are_wrapped_and_not_cut() -> None:
 )
 def test_errors_of_the_client_name_options_and_remedies_of_the_command_line(error: Exception, told: str) -> None:
     assert told in describe(error)
+
+
+class Rebalancing:
+    """A consumer that delivers a batch, gives up its partition in the next read, and delivers nothing for a while."""
+
+    def __init__(self, written: consume.Written) -> None:
+        self._written, self._reads = written, 0
+        self.committed: list[dict[tuple[str, int], int]] = []
+
+    def batches(self, **_: Any) -> "Rebalancing":
+        return self
+
+    def __aiter__(self) -> "Rebalancing":
+        return self
+
+    async def __anext__(self) -> Any:
+        self._reads += 1
+        if self._reads == 2:
+            await self._written.commit()
+            await asyncio.sleep(60)
+        if self._reads == 4:
+            raise StopAsyncIteration
+        return Batch("t", 0, read_batch(encode_batch([b"v"], timestamps_ms=0)), high_watermark=1)
+
+    async def commit(self, offsets: dict[tuple[str, int], int]) -> None:
+        self.committed.append(offsets)
+
+
+async def test_a_member_goes_on_after_a_rebalance_that_has_committed_what_it_had_written(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr(consume, "COMMIT_INTERVAL_S", 0.05)
+    written = consume.Written()
+    consumer = written.consumer = cast("Any", Rebalancing(written))
+    wanted = consume.Range(cast("Any", None), None, None, None)
+    await consume._print(consumer, "t", wanted, write_raw, Progress(shows_status=False), written)
+    assert capfdbinary.readouterr().out == b"v\nv\n"
+    await written.commit()
+    assert consumer.committed == [{("t", 0): 1}, {("t", 0): 1}]

@@ -6,6 +6,7 @@ service calls them: one change of the group at a time, and what a change saves i
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -35,6 +36,8 @@ MAX_PROCESSES = 7
 LONGEST_MS = 2500
 """The longest rebalance timeout of a process."""
 RETENTION_MS = 3000
+STALLS = 10
+GRACE_MS = 1000
 LATE_MS = 2500
 """How much later a wait may end: while the disk is slow, and once more if a write has failed."""
 RANGE, STICKY = ("range", b"r"), ("sticky", b"s")
@@ -109,13 +112,37 @@ class World:
     # What happens.
 
     def run(self, count: int) -> None:
-        """Let so many events happen, and let the group become stable four times in between."""
-        kinds = list(_EVENTS)
+        """Let so many events happen, and let the group become stable four times in between.
+
+        Then some more, while the coordinator stands still at times.
+        """
         for _ in range(4):
-            for happen in self.random.choices(kinds, list(_EVENTS.values()), k=count // 4):
-                self.pass_time(self.random.getrandbits(4))
-                happen(self)
+            self._let_happen(count // 4)
             self.become_stable()
+        for _ in range(STALLS):
+            self._let_happen(count // 10 // STALLS)
+            self.stall()
+        self.become_stable()
+
+    def _let_happen(self, count: int) -> None:
+        for happen in self.random.choices(list(_EVENTS), list(_EVENTS.values()), k=count):
+            self.pass_time(self.random.getrandbits(4))
+            happen(self)
+
+    def stall(self) -> None:
+        """Stand still, and give grace: from then on nothing is due for a time."""
+        while self.under_way:
+            self.finish_write()
+        by_ms = self.random.randint(LATE_MS, 2 * LATE_MS)
+        self.now_ms += by_ms
+        more_ms = by_ms + GRACE_MS
+        for waiter in self.waiting:
+            waiter.began_ms += more_ms
+        self.completing = self.completing[0], self.completing[1] + more_ms
+        self.given = {member_id: since_ms + more_ms for member_id, since_ms in self.given.items()}
+        if self.group is not None:
+            self._run(None, lambda: self._decide(partial(events.give_grace, now_ms=self.now_ms, grace_ms=GRACE_MS)))
+            require(self.rebalance.next_due_ms() >= self.now_ms + GRACE_MS, "something is due in spite of grace")
 
     def pass_time(self, by_ms: int) -> None:
         """Let the timer of the group ring, and look for what has waited too long."""
