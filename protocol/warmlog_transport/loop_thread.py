@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -137,6 +137,8 @@ class LoopThread:
         """
         self.check()
         called: Future[R] = Future()
+        over: SimpleQueue[Future[R]] = SimpleQueue()  # Ctrl-C in the wait of a Future may be a RuntimeError of its lock
+        called.add_done_callback(over.put)
         tasks: list[asyncio.Task[None]] = []
 
         async def run() -> None:
@@ -159,7 +161,11 @@ class LoopThread:
 
         try:
             self.soon(begin)
-            return called.result(timeout_s)
+            try:
+                over.get(timeout=timeout_s)
+            except Empty:
+                raise TimeoutError from None
+            return called.result()
         except BaseException:
             if not called.done():
                 with suppress(ClientClosed):

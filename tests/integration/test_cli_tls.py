@@ -68,16 +68,16 @@ def test_a_profile_chooses_tls_in_secret(broker: EmbeddedBroker, certificates: C
     assert b"4711" not in shown
     refused = CommandLine(broker.address, WARMLOG_CONFIG=str(file), WARMLOG_PROFILE="missing")("topic", "list")
     assert refused.returncode == 1
-    assert b"ssl_certfile='/missing.pem' cannot be read" in refused.stderr
+    assert b"--ssl-certfile='/missing.pem' cannot be read" in refused.stderr
 
 
 @pytest.mark.parametrize(
     ("variables", "arguments", "reason", "exit_code"),
     [
-        ({}, (), b"does it expect TLS (ssl=True) at this port?", 1),
-        ({}, ("--ssl",), b"unknown issuer: give the issuer's certificate with ssl_cafile", 1),
+        ({}, (), b"does it expect TLS (--ssl) at this port?", 1),
+        ({}, ("--ssl",), b"unknown issuer: give the issuer's certificate with --ssl-cafile", 1),
         ({"WARMLOG_SSL": "perhaps"}, (), b"WARMLOG_SSL=perhaps: true or false expected", 2),
-        ({"WARMLOG_SSL_CAFILE": "ca.pem"}, (), b"ssl_cafile is given without TLS: add ssl=True", 1),
+        ({"WARMLOG_SSL_CAFILE": "ca.pem"}, (), b"--ssl-cafile is given without TLS: add --ssl", 1),
     ],
 )
 def test_a_command_says_what_is_wrong(

@@ -19,7 +19,6 @@ from warmlog.cli.terminal.options import (
     topic_argument,
 )
 from warmlog.cli.terminal.output import json_line, note
-from warmlog.cli.terminal.table_input import TableColumns, read_tables, records_of, send_tables
 from warmlog.texts import is_encodable
 
 if TYPE_CHECKING:
@@ -155,7 +154,6 @@ def produce(
         what = "lines have fields" if input_format == "json" else "tables have columns"
         _refuse(f"the {what} for that", **plain)
         _refuse("give a partition, or let keys choose", **{"--by-key": by_key and partition is not None})
-    columns = TableColumns(key_column, timestamp_column, partition_column, is_text)
     parse: Parse | None = None
     if input_format in TABLES:
         _refuse(
@@ -188,9 +186,11 @@ def produce(
 
     async def run_table() -> None:
         from warmlog.arrow_write.producer import ArrowProducer
+        from warmlog.cli.terminal.table_input import TableColumns, read_tables, records_of, send_tables
         from warmlog_protocol.codec.compression import Codec
         from warmlog_transport.options import connection_options
 
+        columns = TableColumns(key_column, timestamp_column, partition_column, is_text)
         options = connection_options(connection(), ArrowProducer)
         async with ArrowProducer(broker, options, codec=Codec[compression.upper()]) as producer:
             show_warnings()
