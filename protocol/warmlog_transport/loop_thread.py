@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -137,8 +137,6 @@ class LoopThread:
         """
         self.check()
         called: Future[R] = Future()
-        over: SimpleQueue[Future[R]] = SimpleQueue()  # Ctrl-C in the wait of a Future may be a RuntimeError of its lock
-        called.add_done_callback(over.put)
         tasks: list[asyncio.Task[None]] = []
 
         async def run() -> None:
@@ -161,16 +159,14 @@ class LoopThread:
 
         try:
             self.soon(begin)
-            try:
-                over.get(timeout=timeout_s)
-            except Empty:
-                raise TimeoutError from None
-            return called.result()
-        except BaseException:
+            return called.result(timeout_s)
+        except BaseException as error:
             if not called.done():
                 with suppress(ClientClosed):
                     self.soon(lambda: [task.cancel() for task in tasks])
                     wait([called], INTERRUPTED_WAIT_S)
+            if isinstance(error, RuntimeError) and isinstance(error.__context__, KeyboardInterrupt):
+                raise error.__context__ from None  # Ctrl-C while the Future took its lock again
             raise
 
     def submit(self, work: Callable[[], Coroutine[Any, Any, R]]) -> "Future[R]":
