@@ -35,7 +35,7 @@ class PartitionState(Enum):
 class Role(Enum):
     """What this broker does for a partition, in the partition's leader epoch.
 
-    `replication/replica` has finer ones: whoever aligns its log, stands for election or refuses is IDLE here.
+    `replication/replica` has finer ones: a replica that aligns its log, stands for election or refuses is IDLE here.
     """
 
     IDLE = auto()

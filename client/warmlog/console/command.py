@@ -108,7 +108,7 @@ def _origin(text: str) -> str:
 
 
 def _is_protected(origin: str) -> bool:
-    """Whether nobody between the browser and the proxy can read along."""
+    """Whether what the browser and the proxy exchange is encrypted."""
     url = urlsplit(origin)
     return url.scheme == "https" or url.hostname in LOOPBACK
 

@@ -142,7 +142,7 @@ def prepare(step: Step, reason: str) -> None:
 
 
 def look_again(step: Step, reason: str = "") -> None:
-    """Go on, if nobody is waited for any more. `reason`: members are gone, so that the others are to join again."""
+    """Go on, if no member is awaited any more. `reason`: members are gone, so that the others are to join again."""
     after = step.after
     if not after.members:
         if after.phase is not Phase.EMPTY:

@@ -323,7 +323,7 @@ class TransactionCoordinator:
         """Once all is loaded, abort what `hanging` says, as after a restore.
 
         A broker without transactional ids leaves all as it is, and one that has only some of a cluster's: it cannot
-        tell an open transaction that nobody has from one of another broker's.
+        tell an open transaction that no id has from one of another broker's.
         """
         found: list[Outcome] = []
         while self._coordinator.is_whole:
