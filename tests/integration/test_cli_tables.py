@@ -157,7 +157,7 @@ def test_options_of_tables_are_for_tables(warmlog: CommandLine, made: str) -> No
         assert warmlog("produce", made, *arguments, given=b"").returncode == 2
 
 
-def test_a_table_is_sent_at_half_the_rate_of_lines_at_least(
+def test_a_table_is_sent_at_a_quarter_of_the_rate_of_lines_at_least(
     warmlog: CommandLine, made: str, tmp_path: Path, tell: Any
 ) -> None:
     path, rows = tmp_path / "rows.csv", 400_000

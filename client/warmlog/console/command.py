@@ -108,7 +108,7 @@ def _origin(text: str) -> str:
 
 
 def _is_protected(origin: str) -> bool:
-    """Whether what the browser and the proxy exchange is encrypted."""
+    """Whether what the browser and the proxy exchange is encrypted, or stays on this machine."""
     url = urlsplit(origin)
     return url.scheme == "https" or url.hostname in LOOPBACK
 
