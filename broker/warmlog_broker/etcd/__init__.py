@@ -1,0 +1,1 @@
+"""etcd, by which the brokers of a cluster agree."""

@@ -1,0 +1,151 @@
+"""What a cluster counts on of etcd: each test runs against the fake of other tests, too."""
+
+import asyncio
+
+import pytest
+
+from fake_coordination import FakeCoordination
+from warmlog_broker.etcd.coordination import (
+    ChangedAt,
+    Coordination,
+    CreatedAt,
+    Delete,
+    Failed,
+    Listing,
+    Operation,
+    Put,
+    Revision,
+    Succeeded,
+    WentBack,
+    prefix_end,
+)
+
+PREFIX = "/warmlog/test/"
+A, B = PREFIX + "a", PREFIX + "b"
+
+
+@pytest.fixture
+def etcd() -> Coordination:
+    return FakeCoordination()
+
+
+async def put(etcd: Coordination, *operations: Operation) -> int:
+    """Returns the revision."""
+    outcome = await etcd.txn([], operations)
+    assert isinstance(outcome, Succeeded)
+    return outcome.revision
+
+
+async def listing(etcd: Coordination) -> Listing:
+    return await etcd.range(PREFIX, prefix_end(PREFIX))
+
+
+async def values(etcd: Coordination) -> dict[str, bytes]:
+    return {item.key: item.value for item in (await listing(etcd)).items}
+
+
+async def watched(etcd: Coordination, after: int, count: int) -> list[Revision]:
+    """The first `count` revisions that changed something."""
+    found: list[Revision] = []
+    watch = etcd.watch(PREFIX, after)
+    async with asyncio.timeout(30):
+        async for revision in watch:
+            if revision.changes:
+                found.append(revision)
+            if len(found) == count:
+                break
+    await watch.aclose()  # type: ignore[attr-defined]
+    return found
+
+
+async def test_a_transaction_changes_all_of_its_keys_at_one_revision(etcd: Coordination) -> None:
+    first = await put(etcd, Put(A, b"1"), Put(B, b"2"))
+    second = await put(etcd, Put(A, b"3"))
+    assert second > first
+    found = await listing(etcd)
+    assert [(item.key, item.value, item.created, item.changed) for item in found.items] == [
+        (A, b"3", first, second),
+        (B, b"2", first, first),
+    ]
+    assert found.revision >= second
+
+
+async def test_of_two_writers_who_read_the_same_one_wins_and_the_other_sees_what_is_there(etcd: Coordination) -> None:
+    revision = await put(etcd, Put(A, b"1"))
+    mine = await etcd.txn([ChangedAt(A, revision)], [Put(A, b"mine")], [A])
+    theirs = await etcd.txn([ChangedAt(A, revision)], [Put(A, b"theirs"), Put(B, b"theirs")], [A, B])
+    assert isinstance(mine, Succeeded)
+    assert isinstance(theirs, Failed)
+    assert theirs.items[A].value == b"mine"
+    assert theirs.items[A].changed == mine.revision
+    assert await values(etcd) == {A: b"mine"}
+
+
+async def test_a_key_is_created_once(etcd: Coordination) -> None:
+    assert isinstance(await etcd.txn([ChangedAt(A, 0)], [Put(A, b"1")]), Succeeded)
+    assert isinstance(await etcd.txn([ChangedAt(A, 0)], [Put(A, b"2")]), Failed)
+    assert isinstance(await etcd.txn([CreatedAt(A, 0)], [Put(A, b"2")]), Failed)
+
+
+async def test_a_key_that_was_created_again_is_not_the_one_that_was_read(etcd: Coordination) -> None:
+    created = await put(etcd, Put(A, b"1"))
+    await put(etcd, Put(A, b"2"))
+    assert isinstance(await etcd.txn([CreatedAt(A, created)], [Put(B, b"it is")]), Succeeded)
+    await put(etcd, Delete(A))
+    await put(etcd, Put(A, b"3"))
+    assert isinstance(await etcd.txn([CreatedAt(A, created)], [Put(B, b"it is not")]), Failed)
+
+
+async def test_a_range_of_keys_is_deleted_and_its_neighbours_are_not(etcd: Coordination) -> None:
+    await put(etcd, Put(PREFIX + "p/1", b"1"), Put(PREFIX + "p/2", b"2"), Put(PREFIX + "p0", b"3"))
+    await put(etcd, Delete(PREFIX + "p/", prefix_end(PREFIX + "p/")), Delete(PREFIX + "never there"))
+    assert await values(etcd) == {PREFIX + "p0": b"3"}
+
+
+async def test_the_range_of_one_key_has_no_longer_ones(etcd: Coordination) -> None:
+    await put(etcd, Put(A, b"1"), Put(A + "/1", b"2"))
+    assert [item.key for item in (await etcd.range(A)).items] == [A]
+    assert (await etcd.range(B)).items == []
+
+
+async def test_a_watch_yields_each_revision_whole_and_in_order(etcd: Coordination) -> None:
+    start = (await listing(etcd)).revision
+    first = await put(etcd, Put(A, b"1"), Put(B, b"2"))
+    await put(etcd, Put("/warmlog/other/a", b"of another cluster"))
+    second = await put(etcd, Delete(A))
+    found = await watched(etcd, start, 2)
+    assert [revision.revision for revision in found] == [first, second]
+    assert {change.key for change in found[0].changes} == {A, B}
+    assert [(change.key, change.item) for change in found[1].changes] == [(A, None)]
+
+
+async def test_a_watch_yields_what_comes_later(etcd: Coordination) -> None:
+    start = (await listing(etcd)).revision
+    watching = asyncio.create_task(watched(etcd, start, 1))
+    await asyncio.sleep(0)
+    revision = await put(etcd, Put(A, b"1"))
+    assert [each.revision for each in await watching] == [revision]
+
+
+async def test_a_watch_after_a_revision_that_etcd_never_had_says_that_etcd_went_back(etcd: Coordination) -> None:
+    revision = await put(etcd, Put(A, b"1"))
+    with pytest.raises(WentBack):
+        await watched(etcd, revision + 1000, 1)
+
+
+async def test_the_keys_of_a_lease_go_with_it(etcd: Coordination) -> None:
+    lease = await etcd.grant(60)
+    await put(etcd, Put(A, b"leased", lease), Put(B, b"stays"))
+    assert await etcd.keep_alive(lease) >= 60
+    await etcd.revoke(lease)
+    assert await values(etcd) == {B: b"stays"}
+    assert await etcd.keep_alive(lease) == 0
+    await etcd.revoke(lease)
+
+
+async def test_a_lease_that_is_not_kept_alive_ends(etcd: Coordination) -> None:
+    lease = await etcd.grant(1)
+    start = await put(etcd, Put(A, b"leased", lease))
+    found = await watched(etcd, start, 1)
+    assert [(change.key, change.item) for change in found[0].changes] == [(A, None)]
+    assert await etcd.keep_alive(lease) == 0
