@@ -14,6 +14,7 @@ from warmlog_broker.etcd.coordination import (
     CreatedAt,
     Failed,
     Item,
+    LeaseEnded,
     Listing,
     Operation,
     Outcome,
@@ -63,6 +64,9 @@ class FakeCoordination:
                 puts[each.key] = each.value
             else:
                 puts |= dict.fromkeys(self._keys(each.key, each.end))
+        for each in operations:
+            if isinstance(each, Put) and each.lease and each.lease not in self._leases:
+                raise LeaseEnded(f"lease {each.lease}")
         before = self.store.revision
         if not self.store.apply(Txn(puts, changed, created)):
             return Failed(before, {key: item for key in read if (item := self._item(key)) is not None})

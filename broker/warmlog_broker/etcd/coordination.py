@@ -11,6 +11,7 @@ of another transaction with the same compares does.
     └── CoordinationError
         ├── Unavailable     no etcd answered in time: try again
         ├── Refused         etcd will not do it: wrong password, no right, a request that is too large
+        ├── LeaseEnded      the lease of a key is not there any more
         ├── Compacted       the changes that a watch asks for are not there any more: list again
         └── WentBack        etcd is older than what was read of it: it was restored, or another one is at this address
 """
@@ -31,6 +32,10 @@ class Unavailable(CoordinationError):
 
 class Refused(CoordinationError):
     """etcd refuses the call, and will until its configuration or this broker's is changed."""
+
+
+class LeaseEnded(CoordinationError):
+    """A key cannot be set with this lease: it has ended."""
 
 
 class Compacted(CoordinationError):
@@ -122,7 +127,7 @@ class Change(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """All changes that one revision made to the watched keys; none: nothing up to this revision is missing."""
+    """All changes that one revision made to the watched keys."""
 
     revision: int
     changes: Sequence[Change]
@@ -139,7 +144,7 @@ class Coordination(Protocol):
     async def txn(
         self, compares: Sequence[Compare], operations: Sequence[Operation], read: Sequence[str] = ()
     ) -> Outcome:
-        """Apply `operations` if all `compares` hold, else read the keys in `read`. Raises Refused."""
+        """Apply `operations` if all `compares` hold, else read the keys in `read`. Raises Refused, LeaseEnded."""
         ...
 
     async def range(self, key: str, end: str | None = None) -> Listing:

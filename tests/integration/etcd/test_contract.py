@@ -1,10 +1,13 @@
 """What a cluster counts on of etcd: each test runs against the fake of other tests, too."""
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from etcd_process import EtcdProcess, needs_etcd
 from fake_coordination import FakeCoordination
+from warmlog_broker.etcd.client import EtcdClient
 from warmlog_broker.etcd.coordination import (
     ChangedAt,
     Coordination,
@@ -24,9 +27,21 @@ PREFIX = "/warmlog/test/"
 A, B = PREFIX + "a", PREFIX + "b"
 
 
-@pytest.fixture
-def etcd() -> Coordination:
-    return FakeCoordination()
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
+    with EtcdProcess(tmp_path_factory.mktemp("etcd")) as server:
+        yield server
+
+
+@pytest.fixture(params=["fake", pytest.param("etcd", marks=needs_etcd)])
+async def etcd(request: pytest.FixtureRequest) -> AsyncIterator[Coordination]:
+    if request.param == "fake":
+        yield FakeCoordination()
+        return
+    client = EtcdClient(request.getfixturevalue("server").options)
+    await client.txn([], [Delete(PREFIX, prefix_end(PREFIX))])
+    yield client
+    await client.close()
 
 
 async def put(etcd: Coordination, *operations: Operation) -> int:

@@ -1,0 +1,157 @@
+"""The connections to etcd's members: which one is in use, the token of a user, and what gRPC's errors mean."""
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+from msgspec import Struct
+
+from warmlog_broker.etcd.coordination import LeaseEnded, Refused, Unavailable
+from warmlog_broker.etcd.messages import message
+
+ATTEMPT_S = 2.0
+"""A call that one endpoint has not answered for so long has failed there."""
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_RESPONSE_BYTES),
+    # A connection on which nothing arrives any more is found out; etcd allows a ping every five seconds.
+    ("grpc.keepalive_time_ms", 6_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+_METHODS = {
+    "KV/Range": "Range",
+    "KV/Txn": "Txn",
+    "Lease/LeaseGrant": "LeaseGrant",
+    "Lease/LeaseRevoke": "LeaseRevoke",
+    "Auth/Authenticate": "Authenticate",
+}
+_REFUSALS = frozenset({
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.OUT_OF_RANGE,
+})  # fmt: skip
+
+
+class TokenRefused(Unavailable):
+    """The token has expired, or rights were changed since: the next call authenticates again."""
+
+
+class EtcdOptions(Struct, frozen=True, kw_only=True):
+    """How to reach etcd."""
+
+    endpoints: tuple[str, ...]
+    """HOST:PORT of each member."""
+    user: str = ""
+    password: str = ""
+    ca: Path | None = None
+    """With the certificates of those that sign etcd's: connections are TLS."""
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+class Endpoint:
+    """One member of etcd: a channel and the methods on it."""
+
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
+        self.address = address
+        if credentials is None:
+            self.channel = grpc.aio.insecure_channel(address, _OPTIONS)
+        else:
+            self.channel = grpc.aio.secure_channel(address, credentials, _OPTIONS)
+        self.unary = {
+            method: self.channel.unary_unary(
+                f"/etcdserverpb.{method}",
+                request_serializer=message(f"{name}Request").SerializeToString,
+                response_deserializer=message(f"{name}Response").FromString,
+            )
+            for method, name in _METHODS.items()
+        }
+        self.watch = self._stream("Watch/Watch", "Watch")
+        self.keep_alive = self._stream("Lease/LeaseKeepAlive", "LeaseKeepAlive")
+
+    def _stream(self, method: str, name: str) -> Any:
+        return self.channel.stream_stream(
+            f"/etcdserverpb.{method}",
+            request_serializer=message(f"{name}Request").SerializeToString,
+            response_deserializer=message(f"{name}Response").FromString,
+        )
+
+
+class Endpoints:
+    """The members of etcd that are configured, and the token that all of them accept."""
+
+    def __init__(self, options: EtcdOptions) -> None:
+        """OSError if a certificate cannot be read."""
+        self._options = options
+        credentials = _credentials(options)
+        self._all = [Endpoint(address, credentials) for address in options.endpoints]
+        self._token = ""
+
+    @property
+    def current(self) -> Endpoint:
+        """The one that calls go to now."""
+        return self._all[0]
+
+    def use_next(self, failed: Endpoint) -> None:
+        """Go to the next endpoint, if `failed` is the one in use."""
+        if failed is self.current:
+            self._all.append(self._all.pop(0))
+
+    async def close(self) -> None:
+        """Close all connections; calls that are under way are cancelled."""
+        for endpoint in self._all:
+            await endpoint.channel.close()
+
+    async def metadata(self) -> list[tuple[str, str]]:
+        """Return what a call is sent with: the token of the user, if there is one. Raises Unavailable, Refused."""
+        if not self._options.user:
+            return []
+        if not self._token:
+            request = message("AuthenticateRequest")(name=self._options.user, password=self._options.password)
+            self._token = (await self._attempt("Auth/Authenticate", request, [], self.current)).token
+        return [("token", self._token)]
+
+    async def call(self, method: str, request: Any, endpoint: Endpoint | None = None) -> Any:
+        """Return the response of one endpoint, asked once, or twice if it did not accept the token.
+
+        Raises Unavailable, Refused, LeaseEnded.
+        """
+        endpoint = endpoint or self.current
+        try:
+            return await self._attempt(method, request, await self.metadata(), endpoint)
+        except TokenRefused:
+            return await self._attempt(method, request, await self.metadata(), endpoint)
+
+    async def _attempt(self, method: str, request: Any, metadata: list[tuple[str, str]], endpoint: Endpoint) -> Any:
+        try:
+            return await endpoint.unary[method](request, metadata=metadata, timeout=ATTEMPT_S)
+        except grpc.aio.AioRpcError as error:
+            self.failed(endpoint, error)
+
+    def failed(self, endpoint: Endpoint, error: grpc.aio.AioRpcError) -> NoReturn:
+        """Raise what an error of gRPC means. Calls go to the next endpoint if this one did not answer."""
+        code, said = error.code(), f"etcd at {endpoint.address}: {error.details()} ({error.code().name})"
+        if code is grpc.StatusCode.NOT_FOUND:
+            raise LeaseEnded(said) from None
+        if code is grpc.StatusCode.UNAUTHENTICATED or "revision in header is old" in said:
+            self._token = ""
+            raise TokenRefused(said) from None
+        if code in _REFUSALS:
+            raise Refused(said) from None
+        self.use_next(endpoint)
+        raise Unavailable(said) from None
+
+
+def _credentials(options: EtcdOptions) -> grpc.ChannelCredentials | None:
+    if options.ca is None:
+        return None
+    key = options.key.read_bytes() if options.key else None
+    chain = options.certificate.read_bytes() if options.certificate else None
+    return grpc.ssl_channel_credentials(options.ca.read_bytes(), key, chain)
