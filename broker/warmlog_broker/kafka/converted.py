@@ -1,8 +1,10 @@
 """Columnar batches as rows. The last ones are kept: several readers at the end of a log ask for the same."""
 
 import threading
+import time
 from collections import OrderedDict
 
+from warmlog_broker.runtime.counters import Conversions
 from warmlog_broker.storage.cleaner.throttle import Turns
 from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol.batch import HEADER_BYTES, read_batch, to_rows
@@ -15,14 +17,12 @@ tells a batch from another one that was written there after the file was cut."""
 class ConvertedBatches:
     """Converts batches, in any thread, and keeps the most recently used ones: at most `max_bytes`."""
 
-    def __init__(self, max_bytes: int, max_decompressed_bytes: int) -> None:
+    def __init__(self, max_bytes: int, max_decompressed_bytes: int, counted: Conversions) -> None:
         self._max_bytes = max_bytes
         self._max_decompressed_bytes = max_decompressed_bytes
         self._kept: OrderedDict[_Key, bytes] = OrderedDict()
         self._lock = threading.Lock()
-        self.kept_bytes = 0
-        self.conversions = 0
-        self.hits = 0
+        self.counted = counted
 
     def rows_of(self, stored: FileSlice) -> bytes:
         """Return the batch that is all of `stored` as rows.
@@ -35,12 +35,14 @@ class ConvertedBatches:
             kept = self._kept.get(key)
             if kept is not None:
                 self._kept.move_to_end(key)
-                self.hits += 1
+                self.counted.hits += 1
                 return kept
+        began_s = time.perf_counter()
         batch = read_batch(stored.pread(), max_decompressed_bytes=self._max_decompressed_bytes)
         rows = to_rows(batch, Turns().rest)
         with self._lock:
-            self.conversions += 1
+            self.counted.batches += 1
+            self.counted.seconds += time.perf_counter() - began_s
             self._keep(key, rows)
         return rows
 
@@ -48,7 +50,7 @@ class ConvertedBatches:
         if key in self._kept or len(rows) > self._max_bytes:
             return
         self._kept[key] = rows
-        self.kept_bytes += len(rows)
-        while self.kept_bytes > self._max_bytes:
+        self.counted.kept_bytes += len(rows)
+        while self.counted.kept_bytes > self._max_bytes:
             _, dropped = self._kept.popitem(last=False)
-            self.kept_bytes -= len(dropped)
+            self.counted.kept_bytes -= len(dropped)

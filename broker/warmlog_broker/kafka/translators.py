@@ -138,7 +138,9 @@ class Served(Struct, frozen=True):
 def bind_translators(services: Services, endpoints: Mapping[type[Message], Endpoint]) -> Served:
     """Return the APIs that one broker serves; `endpoints` are those of its handlers, as clients may use them."""
     config = services.config
-    converted = ConvertedBatches(config.kafka_converted_cache_bytes, config.batch_max_decompressed_bytes)
+    converted = ConvertedBatches(
+        config.kafka_converted_cache_bytes, config.batch_max_decompressed_bytes, services.counters.conversions
+    )
     kafka = Kafka(services, endpoints, converted)
     apis = [API[name] for name in TRANSLATORS]
     return Served({api.key: api for api in apis}, {api.key: _bound(kafka, api.name) for api in apis})

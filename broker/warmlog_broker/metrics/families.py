@@ -109,7 +109,7 @@ class BrokerMetrics:
 
     async def collect(self) -> list[Metric]:
         """Return all families. Takes several turns of the event loop if there are many topics."""
-        families = [*self._broker(), *self._requests(), *self._memory(), *self._disks()]
+        families = [*self._broker(), *self._requests(), *self._memory(), *self._conversions(), *self._disks()]
         families += [*await self._topics(), *await self._groups.collect()]
         return families + await transaction_families(self._services)
 
@@ -150,6 +150,13 @@ class BrokerMetrics:
         yield _gauge("warmlog_request_memory_short", "1 while requests wait for memory", requests.is_short)
         yield _gauge("warmlog_response_memory_bytes", "Memory of unread responses", responses.held_bytes)
         yield _gauge("warmlog_response_memory_limit_bytes", "queued.max.response.bytes", responses.limit_bytes)
+
+    def _conversions(self) -> Iterator[Metric]:
+        counted = self._services.counters.conversions
+        yield _counter("warmlog_kafka_converted_batches", "Batches made rows for clients of Kafka", counted.batches)
+        yield _counter("warmlog_kafka_conversion_seconds", "The time that this took", counted.seconds)
+        yield _counter("warmlog_kafka_converted_cache_hits", "Batches that were converted before", counted.hits)
+        yield _gauge("warmlog_kafka_converted_cache_bytes", "Batches that are kept as rows", counted.kept_bytes)
 
     def _disks(self) -> Iterator[Metric]:
         served = {str(directory.path): directory for directory in self._services.directories}

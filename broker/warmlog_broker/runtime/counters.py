@@ -29,6 +29,20 @@ class Histogram:
         self.total += value
 
 
+class Conversions:
+    """Columnar batches that were made rows for clients of Kafka. They are changed under the lock of the cache."""
+
+    __slots__ = ("batches", "hits", "kept_bytes", "seconds")
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.seconds = 0.0
+        """Of threads, with their rests."""
+        self.hits = 0
+        """Batches that were there already."""
+        self.kept_bytes = 0
+
+
 class Counters:
     """The counters of one broker that have no better owner."""
 
@@ -45,6 +59,7 @@ class Counters:
         self.appended_records: Counter[str] = Counter()
         self.appended_bytes: Counter[str] = Counter()
         self.fetched_bytes: Counter[str] = Counter()
+        self.conversions = Conversions()
         self.loop_delay_seconds = Histogram(SECONDS)
         """How much later than due the event loop ran its regular tick."""
 

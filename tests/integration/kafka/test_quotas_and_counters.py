@@ -1,4 +1,4 @@
-"""Quotas hold at the listener of Kafka's clients, and metrics say by which protocol a request came."""
+"""Quotas hold at the listener of clients of Kafka; metrics say what came by which protocol, and what was converted."""
 
 import time
 
@@ -6,7 +6,7 @@ import pytest
 
 from broker_thread import BrokerThread
 from kafka_client import KafkaClient, rows
-from warmlog.blocking import Admin
+from warmlog.blocking import Admin, Producer
 from warmlog_broker.config.listeners import Wire
 from warmlog_protocol.errors import ErrorCode
 
@@ -35,3 +35,16 @@ def test_requests_and_errors_are_counted_by_protocol(broker: BrokerThread, clien
     counters = broker.broker.services.counters
     assert counters.errors[Wire.KAFKA, "Produce", "UnknownTopicOrPartition"] == 1
     assert (Wire.KAFKA, "Produce") in counters.request_seconds
+
+
+def test_conversions_are_counted(broker: BrokerThread, client: KafkaClient) -> None:
+    client.create("columns")
+    with Producer(broker.address) as producer:
+        producer.send("columns", bytes(1000)).result()
+    counted = broker.broker.services.counters.conversions
+    before = counted.batches, counted.hits
+    for hits in range(2):
+        assert len(client.fetch("columns")[1]) > 1000
+        assert (counted.batches, counted.hits) == (before[0] + 1, before[1] + hits)
+    assert counted.kept_bytes > 1000
+    assert counted.seconds > 0

@@ -21,6 +21,7 @@ from warmlog_broker.kafka.converted import ConvertedBatches
 from warmlog_broker.kafka.data.fetch import fetch
 from warmlog_broker.kafka.translators import TRANSLATORS, Kafka
 from warmlog_broker.network.request import Endpoint, MessageWithSlices
+from warmlog_broker.runtime.counters import Conversions
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch import NO_PRODUCER_ID, encode_batch, iter_batches, read_batch, read_header, to_rows
 from warmlog_protocol.errors import ErrorCode
@@ -208,7 +209,9 @@ def test_trap_20_a_gap_that_compaction_left_is_a_batch_that_ends_where_reading_g
         answered = MessageWithSlices(m.FetchResponse([gap]), [[]])
         handler = Endpoint("Fetch", lambda *_, answered=answered: answered)
         response: Any = fetch(
-            Kafka(cast("Any", None), {m.FetchRequest: handler}, ConvertedBatches(0, 0)), cast("Any", None), asked
+            Kafka(cast("Any", None), {m.FetchRequest: handler}, ConvertedBatches(0, 0, Conversions())),
+            cast("Any", None),
+            asked,
         )
         (records,) = response.slices[0]
         batch = read_batch(records)

@@ -8,6 +8,7 @@ import pytest
 from unit.broker.storage.log_files import batch_of, overwrite
 from warmlog_broker.kafka.converted import ConvertedBatches
 from warmlog_broker.kafka.data.rows import HEADERS_A_TURN, in_rows, note_rows, with_columns
+from warmlog_broker.runtime.counters import Conversions
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.segment.file_records import FileRecords, FileSlice
 from warmlog_protocol.batch import iter_batches, read_batch, to_rows
@@ -29,38 +30,38 @@ def put(records: FileRecords, *batches: bytes) -> list[FileSlice]:
 
 
 def test_a_batch_is_converted_once_while_it_is_kept(records: FileRecords) -> None:
-    converted = ConvertedBatches(LIMIT_BYTES, LIMIT_BYTES)
+    converted = ConvertedBatches(LIMIT_BYTES, LIMIT_BYTES, Conversions())
     for _ in range(2):
         for piece, rows in zip(put(records, *COLUMNS), ROWS, strict=True):
             for _ in range(3):
                 assert converted.rows_of(piece) == rows
-    assert (converted.conversions, converted.hits) == (8, 16)
-    assert converted.kept_bytes == 2 * sum(map(len, ROWS))
+    assert (converted.counted.batches, converted.counted.hits) == (8, 16)
+    assert converted.counted.kept_bytes == 2 * sum(map(len, ROWS))
 
 
 def test_the_least_recently_used_one_is_dropped_first(records: FileRecords) -> None:
-    converted = ConvertedBatches(3 * len(ROWS[0]), LIMIT_BYTES)
+    converted = ConvertedBatches(3 * len(ROWS[0]), LIMIT_BYTES, Conversions())
     first, second, third, fourth = put(records, *COLUMNS)
     for piece in (first, second, third, first, fourth):
         converted.rows_of(piece)
-        assert converted.kept_bytes <= 3 * len(ROWS[0])
-    assert converted.conversions == 4
+        assert converted.counted.kept_bytes <= 3 * len(ROWS[0])
+    assert converted.counted.batches == 4
     converted.rows_of(first)
-    assert converted.conversions == 4
+    assert converted.counted.batches == 4
     converted.rows_of(second)
-    assert converted.conversions == 5
+    assert converted.counted.batches == 5
 
 
 def test_a_cache_without_room_keeps_nothing(records: FileRecords) -> None:
-    converted = ConvertedBatches(0, LIMIT_BYTES)
+    converted = ConvertedBatches(0, LIMIT_BYTES, Conversions())
     (piece,) = put(records, COLUMNS[0])
     for _ in range(2):
         assert converted.rows_of(piece) == ROWS[0]
-    assert (converted.conversions, converted.hits, converted.kept_bytes) == (2, 0, 0)
+    assert (converted.counted.batches, converted.counted.hits, converted.counted.kept_bytes) == (2, 0, 0)
 
 
 def test_what_is_written_where_a_file_was_cut_is_another_batch(records: FileRecords) -> None:
-    converted = ConvertedBatches(LIMIT_BYTES, LIMIT_BYTES)
+    converted = ConvertedBatches(LIMIT_BYTES, LIMIT_BYTES, Conversions())
     (before,) = put(records, COLUMNS[0])
     assert converted.rows_of(before) == ROWS[0]
     records.truncate_to(0)
@@ -73,7 +74,7 @@ def test_what_is_written_where_a_file_was_cut_is_another_batch(records: FileReco
 
 
 def test_damage_is_not_kept(records: FileRecords) -> None:
-    converted = ConvertedBatches(LIMIT_BYTES, LIMIT_BYTES)
+    converted = ConvertedBatches(LIMIT_BYTES, LIMIT_BYTES, Conversions())
     (piece,) = put(records, COLUMNS[0])
     overwrite(records.path, len(COLUMNS[0]) - 1, b"x")
     for _ in range(2):
@@ -87,7 +88,7 @@ def test_all_batches_become_rows_and_runs_of_rows_stay_in_the_file(records: File
     stored = [ROWS[0], ROWS[1], COLUMNS[2], ROWS[3]]
     put(records, *stored)
     whole = records.slice(0, records.size_bytes)
-    pieces = in_rows([whole], LIMIT_BYTES, ConvertedBatches(LIMIT_BYTES, LIMIT_BYTES).rows_of)
+    pieces = in_rows([whole], LIMIT_BYTES, ConvertedBatches(LIMIT_BYTES, LIMIT_BYTES, Conversions()).rows_of)
     assert [isinstance(piece, bytes) for piece in pieces] == [False, True, False]
     found = b"".join(piece if isinstance(piece, bytes) else piece.pread() for piece in pieces)
     assert found == b"".join(ROWS)
@@ -130,12 +131,12 @@ def test_what_cannot_be_read_is_left_to_the_conversion(records: FileRecords, mon
 
 def test_a_conversion_stops_at_its_limit_and_with_its_connection(records: FileRecords) -> None:
     put(records, *COLUMNS)
-    converted = ConvertedBatches(0, LIMIT_BYTES)
+    converted = ConvertedBatches(0, LIMIT_BYTES, Conversions())
     whole = [records.slice(0, records.size_bytes)]
     assert in_rows(whole, 1, converted.rows_of) == [ROWS[0]]
-    assert converted.conversions == 1
+    assert converted.counted.batches == 1
     assert in_rows(whole, 1, converted.rows_of, min_one_batch=False) == []
     assert in_rows(whole, 0, converted.rows_of, min_one_batch=False) == []
-    assert converted.conversions == 2, "without room nothing is converted"
-    found = in_rows(whole, LIMIT_BYTES, converted.rows_of, is_over=lambda: converted.conversions >= 4)
+    assert converted.counted.batches == 2, "without room nothing is converted"
+    found = in_rows(whole, LIMIT_BYTES, converted.rows_of, is_over=lambda: converted.counted.batches >= 4)
     assert found == ROWS[:2]
