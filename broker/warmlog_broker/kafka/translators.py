@@ -79,10 +79,13 @@ TRAITS: Mapping[str, Mapping[str, bool]] = {
     "SaslAuthenticate": {"comes_first": True},
     "Produce": {"takes_batches": True, "is_pipelined": True, "finishes_first": True},
     "Fetch": {"is_pipelined": True},
+    "JoinGroup": {"is_pipelined": True},
+    "SyncGroup": {"is_pipelined": True},
     "Heartbeat": {"is_heartbeat": True},
     "ConsumerGroupHeartbeat": {"is_heartbeat": True},
 }
-"""The fields of `Endpoint` that are set."""
+"""The fields of `Endpoint` that are set. What waits for other clients is pipelined: a connection is read meanwhile, and
+so its end is seen."""
 
 
 class Kafka(Struct, frozen=True):

@@ -128,6 +128,17 @@ def test_a_killed_member_is_replaced_within_its_session(member: Member) -> None:
     assert second.sync().assignment == second.member_id.encode()
 
 
+def test_a_member_whose_connection_ends_while_it_joins_holds_nobody_up(member: Member, client: KafkaClient) -> None:
+    first = member("lost-join", rebalance_timeout_ms=3_600_000).start()
+    lost = member("lost-join", rebalance_timeout_ms=3_600_000, JoinGroup=3)
+    lost.begin_join()
+    wait_until(lambda: first.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS)
+    lost.client.socket.close()
+    wait_until(lambda: len(described(client, "lost-join").members) == 1)
+    assert len(first.join().members) == 1
+    assert first.sync().assignment == first.member_id.encode()
+
+
 @pytest.mark.parametrize("version", range(10))
 def test_every_version_of_join_group(member: Member, client: KafkaClient, version: int) -> None:
     each = member(f"join-{version}", JoinGroup=version, SyncGroup=min(version, 5), Heartbeat=min(version, 4))

@@ -13,7 +13,8 @@ STABLE      the response again; leader,  its assignment          → PREPARING  
             other metadata → PREPARING
 ==========  ===========================  ======================  ========================  ===========================
 
-A heartbeat in PREPARING is REBALANCE_IN_PROGRESS, and a sign of life like any other. A static member that has not
+A heartbeat in PREPARING is REBALANCE_IN_PROGRESS, and a sign of life like any other. A member whose connection ends
+while it waits to join is gone. A static member that has not
 joined stays, with its session, so that its next process finds its place; that takes it over at once, without a
 rebalance if nothing about it has changed, and the id of the process before is fenced from then on.
 
@@ -168,6 +169,26 @@ def expire(before: Rebalance, *, now_ms: int) -> Step:
         phases.end_preparing(step)
     else:
         phases.look_again(step, reason)
+    return step
+
+
+def let_go(before: Rebalance, waiter: Any, *, now_ms: int) -> Step:
+    """Wait no longer with a request whose connection has ended: nothing could tell its member the response.
+
+    A member that was joining leaves, so that the others go on. A static one keeps its place for its session, as does a
+    member that was to get its assignment: they may come back with their id.
+    """
+    step = Step(before.copied(), now_ms)
+    for member in before.members.values():
+        is_joining = member.joining is waiter
+        if not is_joining and member.syncing is not waiter:
+            continue
+        joining, syncing = (None, member.syncing) if is_joining else (member.joining, None)
+        step.put(member, joining=joining, syncing=syncing, deadline_ms=now_ms + member.session_timeout_ms)
+        if is_joining and not member.instance_id:
+            phases.remove(step, step.after.members[member.member_id], "its connection has ended while it was joining")
+            phases.look_again(step, "disconnect")
+        break
     return step
 
 

@@ -38,7 +38,12 @@ Run = Callable[[str, Decide], phases.Step | Awaitable[phases.Step]]
 class Waiter(Deferred):
     """A request that waits for its response, or has it already."""
 
-    __slots__ = ()
+    __slots__ = ("_let_go",)
+
+    def __init__(self, let_go: "Callable[[Waiter], None]") -> None:
+        """`let_go` is called if the connection ends before."""
+        super().__init__()
+        self._let_go = let_go
 
     def answer(self, response: Message | Exception) -> None:
         """Send the response."""
@@ -48,7 +53,8 @@ class Waiter(Deferred):
             self.complete(response)
 
     def drop(self) -> bool:
-        return True  # the member stays, until its session ends
+        self._let_go(self)
+        return True
 
 
 class _Alarm(NamedTuple):
@@ -113,7 +119,7 @@ class ClassicGroups:
 
     def join(self, request: m.JoinGroupRequest, *, host: str, principal: str) -> Waiter:
         """Let a member join. Raises what `classic_members.decide_join` does; so does the response."""
-        waiter = Waiter()
+        waiter = Waiter(partial(self._let_go, request.group))
         client_id = request.client_id.encode()[:CLIENT_ID_BYTES].decode(errors="ignore")
         new_id = f"{request.instance_id or client_id}-{uuid.uuid4()}"
 
@@ -152,7 +158,7 @@ class ClassicGroups:
     def _take(
         self, event: Callable[..., phases.Step], request: m.SyncGroupRequest | m.HeartbeatRequest | m.LeaveGroupRequest
     ) -> Waiter:
-        waiter = Waiter()
+        waiter = Waiter(partial(self._let_go, request.group))
         return self._begin(request.group, self._deciding(request.group, event, request, waiter), waiter)
 
     def _deciding(self, name: str, event: Callable[..., phases.Step], *arguments: Any) -> Decide:
@@ -179,6 +185,13 @@ class ClassicGroups:
         if isinstance(outcome, Awaitable):
             self._tasks.start(self._finish(outcome, change, waiter), f"a change of group {name}")
         return waiter
+
+    def _let_go(self, name: str, waiter: Waiter) -> None:
+        """As `events.let_go`. If that cannot be written, the member stays until its group is loaded again."""
+        try:
+            self._begin(name, self._deciding(name, events.let_go, waiter), waiter)
+        except ApiError:
+            return  # the shard is not here any more, and its requests have failed
 
     async def _finish(self, outcome: Awaitable[phases.Step], change: _Change, waiter: Waiter) -> None:
         """Fail a request whose step cannot be carried out."""

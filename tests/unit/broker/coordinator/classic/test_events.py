@@ -49,6 +49,10 @@ class Coordinator:
         assert isinstance(response, m.LeaveGroupResponse)
         return response.error_codes
 
+    def let_go(self, number: int) -> None:
+        """Let the connection of a request end."""
+        self._happened(events.let_go(self.rebalance, number, now_ms=self.now_ms))
+
     def pass_time(self, by_ms: int) -> None:
         """Let the timer ring as often as it is due."""
         end_ms = self.now_ms + by_ms
@@ -302,6 +306,34 @@ def test_an_empty_group_counts_on(group: Coordinator) -> None:
     number = group.join()
     group.pass_time(100)
     assert group.joined(number).generation == 3
+
+
+def test_a_member_whose_connection_ends_while_it_joins_is_gone_and_the_others_go_on(group: Coordinator) -> None:
+    (member_id,) = group.stable(1)
+    lost = group.join(rebalance_timeout_ms=3_600_000)
+    assert group.phase is Phase.PREPARING
+    group.let_go(lost)
+    assert list(group.rebalance.members) == [member_id]
+    again = group.join(member_id)
+    assert len(group.joined(again).members) == 1
+    assert lost not in group.responses
+    group.let_go(lost)
+    assert group.phase is Phase.COMPLETING, "nothing waits for it any more"
+
+
+def test_a_static_member_whose_connection_ends_and_one_that_syncs_keep_their_session(group: Coordinator) -> None:
+    first, second = group.stable(2, session_timeout_ms=2000)
+    static = group.join(instance_id="static", session_timeout_ms=2000, rebalance_timeout_ms=60_000)
+    group.let_go(static)
+    joins = [group.join(each, session_timeout_ms=60_000, rebalance_timeout_ms=60_000) for each in (first, second)]
+    assert group.phase is Phase.PREPARING, "it may come back"
+    group.pass_time(2001)
+    assert [len(group.joined(each).members) for each in joins] == [2, 0]
+    waiting = group.sync(second)
+    group.let_go(waiting)
+    group.sync(first, [(second, b"later")])
+    assert waiting not in group.responses
+    assert group.assignment(group.sync(second)) == b"later", "it comes back with its id"
 
 
 def test_members_that_wait_are_not_silent(group: Coordinator) -> None:

@@ -50,6 +50,8 @@ class Waiter:
         self.then = then
         self.began_ms = began_ms
         self.is_over = False
+        self.is_lost = False
+        """Its connection has ended."""
 
 
 class Change(NamedTuple):
@@ -75,7 +77,7 @@ class World:
         self.under_way: Change | None = None
         self.queue: deque[Callable[[], None]] = deque()
         """What waits for the change that is under way."""
-        self.waiting: set[Waiter] = set()
+        self.waiting: dict[Waiter, None] = {}
         self.next_id = 0
         self.syncs = 0
         self.given: dict[str, int] = {}
@@ -318,6 +320,23 @@ class World:
         self.assigners.clear()
         self._check()
 
+    def lose_connection(self) -> None:
+        """Let the connection of a request that waits end."""
+        if not self.waiting:
+            return
+        waiter = self.random.choice(list(self.waiting))
+        self.waiting.pop(waiter, None)
+        waiter.is_lost = True
+
+        def decide() -> Decision[phases.Step]:
+            decision = self._decide(lambda before: events.let_go(before, waiter, now_ms=self.now_ms))
+            members = decision.result.after.members.values()
+            is_held = any(waiter in (member.joining, member.syncing) for member in members)
+            require(not is_held, "the group waits for a request whose connection has ended")
+            return decision
+
+        self._run(None, decide)
+
     # What the events are made of.
 
     def _any_process(self) -> Process | None:
@@ -369,7 +388,7 @@ class World:
             return
         if waiter is not None:
             waiter.began_ms = self.now_ms
-            self.waiting.add(waiter)
+            self.waiting[waiter] = None
         try:
             decision = decide()
         except errors.ApiError as error:
@@ -462,9 +481,11 @@ class World:
             self._answer(waiter, response)
 
     def _answer(self, waiter: Waiter, response: Any) -> None:
+        if waiter.is_lost:
+            return
         require(not waiter.is_over, "a request gets two responses")
         waiter.is_over = True
-        self.waiting.discard(waiter)
+        self.waiting.pop(waiter, None)
         if isinstance(response, m.JoinGroupResponse):
             self._check_joined(response)
         elif isinstance(response, m.SyncGroupResponse):
@@ -608,6 +629,7 @@ _EVENTS: dict[Callable[[World], None], int] = {
     World.end_process: 4,
     World.stop_or_continue: 6,
     World.change_metadata: 3,
+    World.lose_connection: 4,
     World.restart_coordinator: 2,
     World.administer: 4,
     World.expire_offsets: 2,
