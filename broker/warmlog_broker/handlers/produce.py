@@ -9,7 +9,7 @@ records the broker decodes (`storage/log/recompression`), in a thread. The next 
 until all batches are appended, which keeps their order.
 
 A transactional batch that may be the first of its transaction in its partition waits until the coordinator has made
-the partition part of the transaction.
+the partition part of the transaction, or has confirmed that it is.
 
 InitProducerId returns an id for an idempotent producer, or a higher epoch for its current id; with a transactional id
 it is the coordinator's.
@@ -123,12 +123,14 @@ def _verify(services: Services, request: m.ProduceRequest, item: ReceivedBatch) 
         partition = services.topics.partition(item.topic, item.partition, to_change=True)
         partition.check_leader_epoch(m.NO_LEADER_EPOCH)
         producer = Incarnation(header.producer_id, header.producer_epoch)
-        guard = partition.log.producers.start_verification(header.producer_id, header.producer_epoch, now_ms())
+        guard = partition.log.producers.start_verification(
+            *producer, now_ms(), first_sequence=header.base_sequence if request.is_enrolled else 0
+        )
         if guard is NO_GUARD:
             return guard
         assert request.transactional_id is not None
         enrolling = services.coordinators.transactions.enrol_partition(
-            request.transactional_id, producer, item.topic, item.partition
+            request.transactional_id, producer, item.topic, item.partition, is_enrolled=request.is_enrolled
         )
         return guard if enrolling is None else _verified(enrolling, guard)
     except errors.ApiError as error:

@@ -15,7 +15,7 @@ async def end_transaction(
     """Commit or abort; the response is sent when the markers are durable in all partitions."""
     producer = Incarnation(request.producer_id, request.producer_epoch)
     following = await services.coordinators.transactions.end(
-        request.transactional_id, producer, commits=request.commits
+        request.transactional_id, producer, commits=request.commits, keeps_epoch=request.keeps_epoch
     )
     return m.EndTransactionResponse(*following)
 
@@ -26,10 +26,20 @@ async def txn_offset_commit(
     """Commit offsets with the transaction."""
     producer = Incarnation(request.producer_id, request.producer_epoch)
     commit = m.OffsetCommitRequest(
-        request.group, request.partitions, request.member_id, request.member_epoch, request.instance_id
+        request.group,
+        request.partitions,
+        request.member_id,
+        request.member_epoch,
+        request.instance_id,
+        takes_any_offset=request.takes_any_offset,
     )
     return await services.coordinators.transactions.commit_offsets(
-        request.transactional_id, producer, commit, request.sequence, context.principal
+        request.transactional_id,
+        producer,
+        commit,
+        request.sequence,
+        context.principal,
+        is_enrolled=request.is_enrolled,
     )
 
 

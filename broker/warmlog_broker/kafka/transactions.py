@@ -1,15 +1,23 @@
-"""EndTxn and TxnOffsetCommit, of Kafka's version 2 of transactions (KIP-890); and what tools ask about transactions.
+"""Both versions of Kafka's transactions, and what tools ask about transactions.
 
-That version is what the coordinator speaks: the first batch for a partition makes it part of the transaction, and each
-end raises the epoch, which the response tells.
+In version 2 (KIP-890) the first batch for a partition makes it part of the transaction, and each end raises the epoch,
+which the response tells. In version 1 AddPartitionsToTxn and AddOffsetsToTxn say what will be part of it, batches and
+offsets are refused elsewhere, and the epoch stays. Each request says by its own version which of the two it belongs to.
+An error that its version does not know becomes the nearest one that it knows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import Any
 
+from warmlog_broker.coordinator.framework.decision import PartitionId
+from warmlog_broker.coordinator.group.decisions.state import check_group_id
 from warmlog_broker.coordinator.group.patterns import compile_pattern, forget_compiled
+from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_broker.gate.asker import Asker
 from warmlog_broker.handlers.items import handle
+from warmlog_broker.kafka.data.produce import UNKNOWN_ID
+from warmlog_broker.kafka.groups.offsets import commit_code, offsets_in
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import Ready, RequestContext, Response, then
 from warmlog_broker.runtime.clock import now_ms
@@ -24,6 +32,14 @@ OTHER_STATES = {"CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence"}
 """Those that only Kafka has."""
 NO_TRANSACTION = -1
 
+VERSION_2_FROM = 5
+"""EndTxn and TxnOffsetCommit: the first version of theirs that belongs to version 2 of transactions."""
+FENCED_FROM = {"AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2, "TxnOffsetCommit": 5}
+"""The first versions that know PRODUCER_FENCED; the next ones: TRANSACTION_ABORTABLE."""
+ABORTABLE_FROM = {"AddPartitionsToTxn": 4, "AddOffsetsToTxn": 4, "EndTxn": 4, "TxnOffsetCommit": 4}
+
+_Added = API["AddPartitionsToTxn"].response
+_GroupAdded = API["AddOffsetsToTxn"].response
 _Ended = API["EndTxn"].response
 _Committed = API["TxnOffsetCommit"].response
 _List = API["ListTransactions"].response
@@ -31,51 +47,124 @@ _Described = API["DescribeTransactions"].response
 _Producers = API["DescribeProducers"].response
 
 
+def _code(api: str, request: Any, code: int) -> int:
+    """Return the code of an error as clients of this version know it."""
+    if code == ErrorCode.TRANSACTION_ABORTABLE and request.api_version < ABORTABLE_FROM[api]:
+        code = ErrorCode.PRODUCER_FENCED
+    if code == ErrorCode.PRODUCER_FENCED and request.api_version < FENCED_FROM[api]:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return UNKNOWN_ID.get(code, code)
+
+
+async def add_partitions_to_txn(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
+    """Make partitions part of the transaction: all of them, or none if there is an error."""
+    transactional_id = request.v3_and_below_transactional_id
+    asker = Asker(kafka.services, context, "AddPartitionsToTxn")
+    if kafka.services.authorizer.is_on:
+        asker.require(m.Operation.WRITE, m.ResourceType.TRANSACTIONAL_ID, transactional_id)
+    wanted: dict[PartitionId, str] = {}
+
+    def find(item: m.ProducePartition) -> int:
+        if kafka.services.authorizer.is_on:
+            asker.require(m.Operation.WRITE, m.ResourceType.TOPIC, item.topic)
+        kafka.services.topics.partition(item.topic, item.partition, to_change=True)
+        wanted[PartitionId(kafka.services.topics.get(item.topic).topic_id, item.partition)] = item.topic
+        return ErrorCode.NONE
+
+    codes = [
+        handle(kafka.services, m.ProducePartition(topic.name, index, 0), find, lambda _, error: error.code)
+        for topic in request.v3_and_below_topics
+        for index in topic.partitions
+    ]
+    if any(codes):
+        return _added(request, (code or ErrorCode.OPERATION_NOT_ATTEMPTED for code in codes))
+    producer = Incarnation(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    await kafka.services.coordinators.transactions.enrol(transactional_id, producer, partitions=wanted)
+    return _added(request, codes)
+
+
+def add_partitions_to_txn_failed(request: Any, error: ApiError) -> m.Message:
+    """Every partition has the error."""
+    return _added(request, repeat(_code("AddPartitionsToTxn", request, error.code)))
+
+
+def _added(request: Any, codes: Iterable[int]) -> m.Message:
+    remaining = iter(codes)
+    result = _Added.AddPartitionsToTxnPartitionResult
+    return _Added(
+        results_by_topic_v3_and_below=[
+            _Added.AddPartitionsToTxnTopicResult(
+                topic.name, [result(index, next(remaining)) for index in topic.partitions]
+            )
+            for topic in request.v3_and_below_topics
+        ]
+    )
+
+
+async def add_offsets_to_txn(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
+    """Make a group part of the transaction, which will commit offsets of it."""
+    if kafka.services.authorizer.is_on:
+        asker = Asker(kafka.services, context, "AddOffsetsToTxn")
+        asker.require(m.Operation.WRITE, m.ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        asker.require(m.Operation.READ, m.ResourceType.GROUP, request.group_id)
+    check_group_id(request.group_id)
+    producer = Incarnation(request.producer_id, request.producer_epoch)
+    await kafka.services.coordinators.transactions.enrol(request.transactional_id, producer, group=request.group_id)
+    return _GroupAdded()
+
+
+def add_offsets_to_txn_failed(request: Any, error: ApiError) -> m.Message:
+    return _GroupAdded(error_code=_code("AddOffsetsToTxn", request, error.code))
+
+
 def end_txn(kafka: Kafka, context: RequestContext, request: Any) -> Response:
     """Commit or abort."""
-    owner = (request.transactional_id, request.producer_id, request.producer_epoch)
+    message = m.EndTransactionRequest(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        request.committed,
+        keeps_epoch=request.api_version < VERSION_2_FROM,
+    )
 
     def back(ended: Any) -> Ready:
         return _Ended(producer_id=ended.producer_id, producer_epoch=ended.producer_epoch)
 
-    return then(kafka.call(context, m.EndTransactionRequest(*owner, request.committed)), back)
+    return then(kafka.call(context, message), back)
+
+
+def end_txn_failed(request: Any, error: ApiError) -> m.Message:
+    return _Ended(error_code=_code("EndTxn", request, error.code))
 
 
 def txn_offset_commit(kafka: Kafka, context: RequestContext, request: Any) -> Response:
-    """Commit offsets with the transaction."""
-    partitions = [
-        m.OffsetCommitPartition(
-            b"",
-            topic.name,
-            part.partition_index,
-            part.committed_offset,
-            part.committed_leader_epoch,
-            part.committed_metadata or "",
-        )
-        for topic in request.topics
-        for part in topic.partitions
-    ]
+    """Commit offsets with the transaction. As in Kafka, one may be after the log end."""
     message = m.TxnOffsetCommitRequest(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
         request.group_id,
-        partitions,
+        offsets_in(request),
         request.member_id,
         request.generation_id_or_member_epoch,
         request.group_instance_id or "",
+        takes_any_offset=True,
+        is_enrolled=request.api_version < VERSION_2_FROM,
     )
 
     def back(committed: Any) -> Ready:
         codes = iter([each.error_code for each in committed.partitions])
-        return _committed(request, lambda: next(codes))
+        return _committed(request, lambda: commit_code(next(codes), request))
 
     return then(kafka.call(context, message), back)
 
 
 def txn_offset_commit_failed(request: Any, error: ApiError) -> m.Message:
     """Every partition has the error."""
-    return _committed(request, lambda: error.code)
+    code = _code("TxnOffsetCommit", request, commit_code(error.code, request))
+    if code == ErrorCode.CONCURRENT_TRANSACTIONS and request.api_version < VERSION_2_FROM:
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # older clients repeat this one
+    return _committed(request, lambda: code)
 
 
 def _committed(request: Any, code: Callable[[], int]) -> m.Message:

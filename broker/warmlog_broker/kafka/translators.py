@@ -49,6 +49,8 @@ TRANSLATORS: Mapping[str, str] = {
     "DescribeGroups": "groups.listing",
     "ConsumerGroupDescribe": "groups.listing",
     "DeleteGroups": "groups.listing",
+    "AddPartitionsToTxn": "transactions",
+    "AddOffsetsToTxn": "transactions",
     "EndTxn": "transactions",
     "TxnOffsetCommit": "transactions",
     "ListTransactions": "transactions",

@@ -308,13 +308,14 @@ class Partition:
         coordinator_epoch: int,
         on_durable: OnDurable,
         *,
+        keeps_epoch: bool = False,
         now_ms: int,
     ) -> AppendInfo:
         """Append the marker by which a coordinator ends a producer's transaction; `on_durable` as for `append`.
 
         Unlike a batch it has to be flushed, too, if the topic has write.caching. It may use the space reserved by
-        `disk.reserve.bytes`, since the transaction holds back readers and compaction.
-        Raises what `LogAppender.append_end_transaction` raises.
+        `disk.reserve.bytes`, since the transaction holds back readers and compaction. `keeps_epoch`: the marker has the
+        epoch of the batches. Raises what `LogAppender.append_end_transaction` raises.
         """
         if not self.allows.append:
             raise self.refusal()
@@ -327,6 +328,7 @@ class Partition:
                 producer_epoch,
                 control_type,
                 coordinator_epoch,
+                keeps_epoch=keeps_epoch,
                 leader_epoch=self.leader_epoch,
                 now_ms=now_ms,
             )

@@ -12,12 +12,17 @@ class ProducePartition(Message, frozen=True):
 
 
 class ProduceRequest(Message, frozen=True):
-    """At most one batch for each partition. With `acks` 0 there is no response."""
+    """At most one batch for each partition. With `acks` 0 there is no response.
+
+    With a `transactional_id` its partitions become part of the producer's transaction, unless it says that they are
+    (`is_enrolled`): then INVALID_TXN_STATE for one that is not.
+    """
 
     acks: Int32
     timeout_ms: Int32
     partitions: list[ProducePartition]
     transactional_id: str | None = None
+    is_enrolled: bool = False
 
 
 class ProducedPartition(Message, frozen=True):

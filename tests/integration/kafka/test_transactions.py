@@ -1,10 +1,18 @@
-"""Transactions of version 2 (KIP-890), and what tools of Kafka are told about transactions and producers."""
+"""Transactions of both versions, and what tools of Kafka are told about transactions and producers."""
 
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from broker_process import BrokerProcess, port_to_keep
 from broker_thread import BrokerThread
-from kafka_client import KafkaClient, produce_fields, rows
-from warmlog.blocking import Producer
+from group_member import GroupMember
+from kafka_client import KafkaClient, rows
+from kafka_transactions import JAVA_3_9, NEWEST, OLDEST, VERSION_2, KafkaTransactions
+from waiting import wait_until
+from warmlog.blocking import Consumer, Producer
+from warmlog_broker.kafka.data.produce import _code
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.kafka.schema import API
@@ -70,31 +78,49 @@ def test_committed_readers_of_kafka_get_what_was_committed(broker: BrokerThread,
     assert part.aborted_transactions is None
 
 
-def begin(client: KafkaClient, transactional_id: str) -> dict[str, Any]:
-    given = client.call("InitProducerId", 5, transactional_id=transactional_id, transaction_timeout_ms=60_000)
-    assert given.error_code == 0
-    return {"producer_id": given.producer_id, "producer_epoch": given.producer_epoch}
+@pytest.fixture
+def producer(client: KafkaClient, request: pytest.FixtureRequest) -> KafkaTransactions:
+    """A producer of version 1, with an id of its own."""
+    made = KafkaTransactions(client, request.node.name)
+    assert made.initialise() == 0
+    return made
 
 
-def end(client: KafkaClient, owner: dict[str, Any], *, commits: bool) -> Any:
-    return client.call("EndTxn", 5, transactional_id="v2", committed=commits, **owner)
+def committed(broker: BrokerThread, topic: str) -> list[bytes | None]:
+    """What warmlog's client reads of the committed records."""
+    with Consumer(broker.address, topics=[topic], isolation="read_committed") as consumer:
+        return [record.value for record in consumer.records(until="latest")]
+
+
+def committed_offsets(broker: BrokerThread, group: str) -> list[tuple[int, str]]:
+    with WireClient(broker.address) as own:
+        fetched: Any = own.call(m.OffsetFetchRequest(group))
+    return [(each.offset, each.metadata) for each in fetched.partitions]
+
+
+def state_of(client: KafkaClient, transactional_id: str) -> Any:
+    (state,) = client.call("DescribeTransactions", 0, transactional_ids=[transactional_id]).transaction_states
+    return state
+
+
+# --- version 2
 
 
 def test_a_client_of_kafka_writes_transactions_of_version_2(client: KafkaClient) -> None:
     client.create("v2")
-    owner = begin(client, "v2")
+    producer = KafkaTransactions(client, "v2", VERSION_2)
+    assert producer.initialise() == 0
     for commits in (True, False, True):
-        batch = rows(b"in", base_sequence=0, is_transactional=True, **owner)
-        fields = produce_fields("v2", batch) | {"transactional_id": "v2"}
-        (topic,) = client.call("Produce", 12, records=batch, **fields).responses
-        assert topic.partition_responses[0].error_code == 0
-        ended = end(client, owner, commits=commits)
-        assert (ended.error_code, ended.producer_epoch) == (0, owner["producer_epoch"] + 1)
-        assert end(client, owner, commits=commits).producer_epoch == ended.producer_epoch  # a repeated request
-        assert end(client, owner, commits=not commits).error_code == ErrorCode.INVALID_TXN_STATE
-        late = client.call("Produce", 12, records=batch, **fields).responses[0].partition_responses[0]
-        assert late.error_code in (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_EPOCH)
-        owner = {"producer_id": ended.producer_id, "producer_epoch": ended.producer_epoch}
+        assert producer.send("v2", b"in") == 0
+        before = producer.producer
+        assert producer.end(commits=commits) == 0
+        after = producer.producer
+        assert after == (before[0], before[1] + 1)
+        producer.producer = before
+        assert producer.end(commits=not commits) == ErrorCode.INVALID_TXN_STATE
+        assert producer.send("v2", b"in", sequence=0) == ErrorCode.INVALID_TXN_STATE, "a late copy"
+        assert producer.end(commits=commits) == 0, "a repeated request"
+        assert producer.producer == after
     part, _ = client.fetch("v2", offset=1, isolation_level=1)  # the first batch is in a segment of its own
     assert [each.first_offset for each in part.aborted_transactions] == [2]
     features = {each.name: each.max_version_level for each in client.call("ApiVersions", 4).finalized_features}
@@ -103,24 +129,234 @@ def test_a_client_of_kafka_writes_transactions_of_version_2(client: KafkaClient)
 
 def test_offsets_are_committed_with_the_transaction(broker: BrokerThread, client: KafkaClient) -> None:
     client.create("read")
-    client.produce("read", rows(*[b"x"] * 8))
-    request = API["TxnOffsetCommit"].request
+    producer = KafkaTransactions(client, "offsets", VERSION_2)
     for commits, expected in [(False, []), (True, [(7, "text")])]:
-        owner = begin(client, "v2")
-        parts = [
-            request.TxnOffsetCommitRequestPartition(0, 7, committed_metadata="text"),
-            request.TxnOffsetCommitRequestPartition(9, 7),
-        ]
-        topics = [request.TxnOffsetCommitRequestTopic("read", parts)]
-        fields = {"transactional_id": "v2", "group_id": "readers", "topics": topics, **owner}
-        (told,) = client.call("TxnOffsetCommit", 5, **fields).topics
-        assert [each.error_code for each in told.partitions] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        assert end(client, owner, commits=commits).error_code == 0
-        with WireClient(broker.address) as own:
-            fetched: Any = own.call(m.OffsetFetchRequest("readers"))
-        assert [(each.offset, each.metadata) for each in fetched.partitions] == expected
-    refused = client.call("TxnOffsetCommit", 5, **fields | {"producer_epoch": 0, "producer_id": 1 << 40})
-    assert refused.topics[0].partitions[0].error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert producer.initialise() == 0
+        assert producer.commit_offset("readers", "read", 7) == 0, "offsets after the log end are taken"
+        assert producer.commit_offset("readers", "nowhere", 7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert producer.end(commits=commits) == 0
+        assert committed_offsets(broker, "readers") == expected
+    producer.producer = (1 << 40, 0)
+    assert producer.commit_offset("readers", "read", 7) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+# --- version 1
+
+
+@pytest.mark.parametrize("versions", [NEWEST, OLDEST], ids=["newest", "oldest"])
+def test_trap_29_transactions_of_version_1_follow_each_other_in_one_epoch(
+    broker: BrokerThread, client: KafkaClient, versions: dict[str, int]
+) -> None:
+    topic = f"version-1-{versions['Produce']}"
+    client.create(topic)
+    producer = KafkaTransactions(client, topic, versions)
+    assert producer.initialise() == 0
+    first = producer.producer
+    for number, commits in enumerate((True, False, False, True, True)):
+        assert producer.add(topic, 0) == [0]
+        assert producer.add(topic, 0) == [0], "a repeated request"
+        for part in range(2):
+            assert producer.send(topic, b"%d.%d" % (number, part)) == 0
+        assert producer.add_offsets(topic) == 0
+        assert producer.commit_offset(topic, topic, 10 + number) == 0
+        assert producer.end(commits=commits) == 0
+        assert producer.end(commits=commits) == 0, "a repeated request"
+        assert producer.end(commits=not commits) == ErrorCode.INVALID_TXN_STATE
+        last = (10 if number < 3 else 10 + number, "text")
+        assert committed_offsets(broker, topic) == [last]
+        assert state_of(client, topic).transaction_state == "Empty"
+    assert producer.producer == first
+    assert committed(broker, topic) == [b"0.0", b"0.1", b"3.0", b"3.1", b"4.0", b"4.1"]
+    part, _ = client.fetch(topic, offset=3, isolation_level=1)
+    assert [each.first_offset for each in part.aborted_transactions] == [3, 6]
+    assert part.last_stable_offset == part.high_watermark == 15
+
+
+def test_a_restart_goes_on_with_a_transaction_of_version_1_and_its_sequences(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{port_to_keep()}"
+    settings = {"kafka_listen": address, "auto_create_topics_enable": "true"}
+    with BrokerProcess(tmp_path / "data", **settings) as broker:
+        with KafkaClient(address) as client:
+            client.create("restarted")
+            producer = KafkaTransactions(client, "restarted")
+            assert producer.initialise() == 0
+            assert producer.add("restarted", 0) == [0]
+            assert producer.send("restarted", b"one") == 0
+            assert producer.end(commits=True) == 0
+            assert producer.add("restarted", 0) == [0]
+            assert producer.send("restarted", b"two") == 0
+        broker.kill()
+        broker.start()
+        with KafkaClient(address) as client:
+            producer.client = client
+            wait_until(lambda: producer.send("restarted", b"three") == 0)
+            assert producer.send("restarted", b"three", sequence=2) == 0, "a repeated batch is no error"
+            assert producer.end(commits=True) == 0
+            part, _ = client.fetch("restarted", offset=1, isolation_level=1)
+            assert (part.last_stable_offset, part.high_watermark) == (5, 5)
+            broker.kill()
+            broker.start()
+        with KafkaClient(address) as client:
+            producer.client = client
+            wait_until(lambda: producer.end(commits=True) == 0)
+            assert producer.end(commits=False) == ErrorCode.INVALID_TXN_STATE
+
+
+def test_in_version_1_a_batch_makes_nothing_part_of_a_transaction(producer: KafkaTransactions) -> None:
+    client = producer.client
+    client.create("verified")
+    assert producer.send("verified", b"early") == ErrorCode.INVALID_TXN_STATE
+    assert producer.commit_offset("verified", "verified", 1) == ErrorCode.INVALID_TXN_STATE
+    assert state_of(client, producer.transactional_id).transaction_state == "Empty"
+    assert producer.add("verified", 0) == [0]
+    assert producer.commit_offset("verified", "verified", 1) == ErrorCode.INVALID_TXN_STATE
+    assert producer.send("verified", b"one") == 0
+    assert producer.end(commits=True) == 0
+    assert producer.send("verified", b"late") == ErrorCode.INVALID_TXN_STATE
+    assert state_of(client, producer.transactional_id).transaction_state == "Empty"
+
+
+def test_partitions_are_added_all_or_none(producer: KafkaTransactions) -> None:
+    client = producer.client
+    client.create("added")
+    codes = producer.add("added", 0, 7)
+    assert codes == [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert producer.add("__transactions", 0) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert state_of(client, producer.transactional_id).transaction_state == "Empty"
+    assert producer.end(commits=True) == ErrorCode.INVALID_TXN_STATE, "none was begun"
+    assert producer.add_offsets("") == ErrorCode.INVALID_GROUP_ID
+    unknown = KafkaTransactions(client, "never-used")
+    assert unknown.add("added", 0) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    assert unknown.add_offsets("g") == unknown.end(commits=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_offsets_that_no_member_is_said_to_have_read_are_taken_for_a_group_of_any_kind(
+    broker: BrokerThread, producer: KafkaTransactions
+) -> None:
+    producer.client.create("any-kind")
+    with GroupMember(broker.address, "any-kind", "any-kind") as member:
+        member.join()
+        assert producer.add_offsets("any-kind") == 0
+        assert producer.commit_offset("any-kind", "any-kind", 3) == 0
+        assert producer.commit_offset("any-kind", "any-kind", 3, member_id="stranger") == ErrorCode.UNKNOWN_MEMBER_ID
+        stale = {"member_id": member.member_id, "generation_id_or_member_epoch": member.epoch + 9}
+        assert producer.commit_offset("any-kind", "any-kind", 3, **stale) == ErrorCode.ILLEGAL_GENERATION
+        assert producer.end(commits=True) == 0
+    assert committed_offsets(broker, "any-kind") == [(3, "text")]
+
+
+ABORTED_CODES = {
+    "librdkafka": (NEWEST, ErrorCode.PRODUCER_FENCED),
+    "oldest": (OLDEST, ErrorCode.INVALID_PRODUCER_EPOCH),
+    "java-3.9": (JAVA_3_9, ErrorCode.TRANSACTION_ABORTABLE),
+}
+
+
+@pytest.mark.parametrize("client_of", ABORTED_CODES)
+def test_trap_30_what_a_version_does_not_know_is_said_in_its_words(
+    broker: BrokerThread, client: KafkaClient, client_of: str
+) -> None:
+    """An operator aborts the transaction, as its timeout would; then another producer takes the id."""
+    versions, expected = ABORTED_CODES[client_of]
+    written = ErrorCode.TRANSACTION_ABORTABLE if versions is JAVA_3_9 else ErrorCode.INVALID_PRODUCER_EPOCH
+    topic = f"aborted-{client_of}"
+    client.create(topic)
+    producer = KafkaTransactions(client, topic, versions)
+    assert producer.initialise() == 0
+    assert producer.add(topic, 0) == [0]
+    assert producer.send(topic, b"aborted") == 0
+    with WireClient(broker.address) as own:
+        own.call(m.AbortTransactionRequest(topic))
+    fenced = ErrorCode.INVALID_PRODUCER_EPOCH if versions is OLDEST else ErrorCode.PRODUCER_FENCED
+    assert producer.send(topic, b"late") == written
+    assert producer.add(topic, 0) == [fenced], "no version of this one knows TRANSACTION_ABORTABLE"
+    assert producer.add_offsets(topic) == producer.end(commits=True) == expected
+    is_known = expected == ErrorCode.TRANSACTION_ABORTABLE
+    assert producer.commit_offset(topic, topic, 1) == (expected if is_known else ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert producer.end(commits=False) == 0, "it is aborted"
+    assert KafkaTransactions(client, topic, versions).initialise() == 0
+    assert producer.send(topic, b"late") == producer.commit_offset(topic, topic, 1) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producer.add(topic, 0) == [producer.add_offsets(topic)] == [producer.end(commits=False)] == [fenced]
+    if versions is not OLDEST:  # which cannot say who asks
+        assert producer.initialise() == ErrorCode.PRODUCER_FENCED
+
+
+def test_trap_30_a_transient_error_of_the_coordinator_is_one_that_producers_repeat() -> None:
+    """Produce knows no CONCURRENT_TRANSACTIONS, and old clients repeat NOT_ENOUGH_REPLICAS only."""
+    codes = {_code(int(each), version) for each in ErrorCode for version in range(3, 14)}
+    assert not codes & {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.PRODUCER_FENCED,
+    }
+    assert _code(ErrorCode.CONCURRENT_TRANSACTIONS, 9) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert _code(ErrorCode.TRANSACTION_ABORTABLE, 10) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert _code(ErrorCode.TRANSACTION_ABORTABLE, 11) == ErrorCode.TRANSACTION_ABORTABLE
+
+
+def test_a_producer_of_version_1_goes_on_after_its_transaction_was_aborted(
+    broker: BrokerThread, producer: KafkaTransactions
+) -> None:
+    """It asks for the next epoch with its own, as no other has taken its place (KIP-360)."""
+    producer.client.create("goes-on")
+    assert producer.add("goes-on", 0) == [0]
+    assert producer.send("goes-on", b"aborted") == 0
+    with WireClient(broker.address) as own:
+        own.call(m.AbortTransactionRequest(producer.transactional_id))
+    assert producer.send("goes-on", b"late") == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producer.initialise() == 0
+    assert producer.add("goes-on", 0) == [0]
+    assert producer.send("goes-on", b"next") == 0
+    assert producer.end(commits=True) == 0
+    assert committed(broker, "goes-on") == [b"next"]
+
+
+@pytest.mark.parametrize("versions", [NEWEST, VERSION_2], ids=["version-1", "version-2"])
+def test_trap_31_a_transaction_of_a_checkpoint_is_ended_by_another_process(
+    broker: BrokerThread, kafka_address: str, versions: dict[str, int]
+) -> None:
+    """It knows the producer id and epoch from the checkpoint, and asks for no others before it has ended it."""
+    topic = f"checkpoint-{versions['EndTxn']}"
+    with KafkaClient(kafka_address) as first:
+        first.create(topic)
+        producer = KafkaTransactions(first, topic, versions)
+        assert producer.initialise() == 0
+        if versions is NEWEST:
+            assert producer.add(topic, 0) == [0]
+        assert producer.send(topic, b"prepared") == 0
+    for _ in range(2):  # a restore may come again
+        with KafkaClient(kafka_address) as second:
+            resumed = KafkaTransactions(second, topic, versions)
+            resumed.producer = producer.producer
+            assert resumed.end(commits=True) == 0
+            resumed.producer = producer.producer
+            assert resumed.end(commits=False) == ErrorCode.INVALID_TXN_STATE
+    assert committed(broker, topic) == [b"prepared"]
+
+
+@pytest.mark.parametrize("versions", [NEWEST, VERSION_2], ids=["version-1", "version-2"])
+def test_trap_31_a_producer_that_takes_the_id_fences_the_one_before_once(
+    broker: BrokerThread, client: KafkaClient, versions: dict[str, int]
+) -> None:
+    topic = f"fenced-{versions['EndTxn']}"
+    client.create(topic)
+    old, new = (KafkaTransactions(client, topic, versions) for _ in range(2))
+    assert old.initialise() == 0
+    if versions is NEWEST:
+        assert old.add(topic, 0) == [0]
+    assert old.send(topic, b"aborted") == 0
+    producer_id, epoch = old.producer
+    assert new.initialise() == 0
+    wanted = API["DescribeProducers"].request.TopicRequest(topic, [0])
+    (told,) = client.call("DescribeProducers", 0, topics=[wanted]).topics
+    (active,) = told.partitions[0].active_producers
+    assert active.producer_epoch == epoch + 1, "the marker's: the abort raises it once, as in Kafka"
+    assert new.producer == (producer_id, epoch + 2)
+    assert old.end(commits=True) == ErrorCode.PRODUCER_FENCED
+    assert old.send(topic, b"late") == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert committed(broker, topic) == []
 
 
 def test_trap_32_a_timeout_above_the_maximum(client: KafkaClient) -> None:

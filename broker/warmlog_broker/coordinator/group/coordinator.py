@@ -269,12 +269,14 @@ class GroupCoordinator:
                     if value.offsets:
                         yield group.name, producer_id, value.epoch
 
-    async def end_pending(self, group: str, producer_id: int, epoch: int, *, commits: bool) -> None:
+    async def end_pending(self, group: str, producer_id: int, epoch: int, *, commits: bool, keeps_epoch: bool) -> None:
         """End a transaction that commits offsets of `group`, with the epoch of its markers."""
 
         await self._coordinator.carry_out(
             group,
-            lambda groups: offsets.end_pending(groups, group, producer_id, epoch, commits=commits, now_ms=now_ms()),
+            lambda groups: offsets.end_pending(
+                groups, group, producer_id, epoch, commits=commits, keeps_epoch=keeps_epoch, now_ms=now_ms()
+            ),
         )
 
     def _commit_ended(self, request: m.OffsetCommitRequest, outcome: "asyncio.Future[m.OffsetCommitResponse]") -> None:

@@ -10,7 +10,7 @@ transactions get their full time again.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
@@ -109,31 +109,53 @@ class TransactionCoordinator:
                 return producer
 
     def enrol_partition(
-        self, transactional_id: str, producer: Incarnation, topic: str, partition: int
+        self, transactional_id: str, producer: Incarnation, topic: str, partition: int, *, is_enrolled: bool
     ) -> Awaitable[None] | None:
         """Make a partition part of the producer's transaction, before its first batch is appended there.
 
-        Return what is to be awaited for that; None if the partition is part of it already. ConcurrentTransactions while
-        the last transaction is ending.
+        Return what is to be awaited for that; None if the partition is part of it already. It must be if the producer
+        says so (`is_enrolled`), else InvalidTxnState. ConcurrentTransactions while the last transaction is ending.
         """
-        enrolled = PartitionId(self._topics.get(topic).topic_id, partition)
-        return self._coordinator.run(
-            transactional_id,
-            lambda state: producers.enrol(
-                state, self._given(), transactional_id, producer, partition=enrolled, topic=topic
-            ),
-        )
+        place = PartitionId(self._topics.get(topic).topic_id, partition)
+
+        def decide(state: Transactions) -> Decision[None]:
+            if is_enrolled:
+                producers.check_open(state, transactional_id, producer, place)
+                return Decision((), None)
+            return producers.enrol(state, self._given(), transactional_id, producer, partitions={place: topic})
+
+        return self._coordinator.run(transactional_id, decide)
+
+    async def enrol(
+        self,
+        transactional_id: str,
+        producer: Incarnation,
+        *,
+        partitions: Mapping[PartitionId, str] = producers.NO_PARTITIONS,
+        group: str = "",
+    ) -> None:
+        """Make partitions or a group part of the producer's transaction, as `decisions.enrol`: before it writes."""
+        await self._decide(producers.enrol, transactional_id, producer, partitions=partitions, group=group)
 
     async def commit_offsets(
-        self, transactional_id: str, producer: Incarnation, request: OffsetCommitRequest, sequence: int, principal: str
+        self,
+        transactional_id: str,
+        producer: Incarnation,
+        request: OffsetCommitRequest,
+        sequence: int,
+        principal: str,
+        *,
+        is_enrolled: bool,
     ) -> OffsetCommitResponse:
         """Make the offsets part of the producer's transaction: they count when it commits.
 
-        InvalidTxnState for a request with a number below the last one, unless that is 0: a copy that was delayed.
+        InvalidTxnState if the group is no part of the transaction although the producer says so (`is_enrolled`), and
+        for a request with a number below the last one, unless that is 0: a copy that was delayed.
         """
         await self._wait_for_end(transactional_id)
         group = request.group
-        await self._decide(producers.enrol, transactional_id, producer, group=group)
+        if not is_enrolled:
+            await self.enrol(transactional_id, producer, group=group)
 
         def check() -> None:
             producers.check_open(self._coordinator.state_of(transactional_id), transactional_id, producer, group)
@@ -144,14 +166,18 @@ class TransactionCoordinator:
 
         return await self._groups.add_pending(request, principal, *producer, check)
 
-    async def end(self, transactional_id: str, producer: Incarnation, *, commits: bool) -> Incarnation:
+    async def end(
+        self, transactional_id: str, producer: Incarnation, *, commits: bool, keeps_epoch: bool = False
+    ) -> Incarnation:
         """Commit or abort the producer's transaction, and return the producer of the next one.
 
         On return every record of it can be read by committed readers, or by none. ConcurrentTransactions if a partition
         has taken no marker for WAIT_S: the decision stands.
         """
         await self._wait_for_end(transactional_id)
-        following = await self._decide(producers.end, transactional_id, producer, commits=commits)
+        following = await self._decide(
+            producers.end, transactional_id, producer, commits=commits, keeps_epoch=keeps_epoch
+        )
         await self._wait_for_end(transactional_id)
         try:
             self._coordinator.state_of(transactional_id)
@@ -288,11 +314,11 @@ class TransactionCoordinator:
         due_s = asyncio.get_running_loop().time() + transaction.value.timeout_ms / 1000
         self._deadlines[key] = shard, self._timers.schedule(due_s, partial(self._rang, key, transaction.turn))
 
-    def _rang(self, transactional_id: str, turn: tuple[int, int]) -> None:
+    def _rang(self, transactional_id: str, turn: tuple[int, ...]) -> None:
         self._deadlines.pop(transactional_id, None)
         self.tasks.start(self._time_out(transactional_id, turn), "transaction timeout")
 
-    async def _time_out(self, transactional_id: str, turn: tuple[int, int]) -> None:
+    async def _time_out(self, transactional_id: str, turn: tuple[int, ...]) -> None:
         if await self._until_durable(lambda: self._decide(producers.time_out, transactional_id, turn)):
             _log.warning("transaction of %r aborted: it was open for longer than its timeout", transactional_id)
 

@@ -36,8 +36,8 @@ class EndWriter:
     async def write(self, outcomes: Iterable[Outcome], *, coordinator_epoch: int) -> set[PartitionId]:
         """Return when `outcomes` are durable everywhere.
 
-        A deleted topic counts as done. Repeating this has no effect: a marker of the same epoch is not written twice.
-        Returned are the partitions that have an open transaction of the epoch of their marker: see `complete`.
+        A deleted topic counts as done. Repeating this has no effect until the transaction is complete.
+        Returned are the partitions with an open transaction that their marker cannot end: see `complete`.
         """
         left_open: set[PartitionId] = set()
         writes = self._writes(outcomes, coordinator_epoch, left_open)
@@ -50,24 +50,21 @@ class EndWriter:
     def _writes(
         self, outcomes: Iterable[Outcome], coordinator_epoch: int, left_open: set[PartitionId]
     ) -> Iterator[Coroutine[Any, Any, None]]:
-        for marker, commits, partitions, groups in outcomes:
-            for enrolled in partitions:
-                mark = partial(self._mark, enrolled, marker, commits, coordinator_epoch, left_open)
-                yield _until_written(f"producer {marker.producer_id}: a marker", mark)
-            for group in groups:
+        for outcome in outcomes:
+            marker, kind = outcome.marker, {"commits": outcome.commits, "keeps_epoch": outcome.keeps_epoch}
+            for enrolled in outcome.partitions:
+                end = partial(self._markers.end, enrolled, marker, **kind, coordinator_epoch=coordinator_epoch)
+                yield _until_written(
+                    f"producer {marker.producer_id}: a marker", partial(_mark, enrolled, end, left_open)
+                )
+            for group in outcome.groups:
                 subject = f"group {group!r}: the end of the transaction of producer {marker.producer_id}"
-                yield _until_written(subject, partial(self._groups.end_pending, group, *marker, commits=commits))
+                yield _until_written(subject, partial(self._groups.end_pending, group, *marker, **kind))
 
-    async def _mark(
-        self,
-        enrolled: PartitionId,
-        producer: Incarnation,
-        commits: bool,
-        coordinator_epoch: int,
-        left_open: set[PartitionId],
-    ) -> None:
-        if await self._markers.end(enrolled, producer, commits=commits, coordinator_epoch=coordinator_epoch):
-            left_open.add(enrolled)
+
+async def _mark(enrolled: PartitionId, end: Callable[[], Awaitable[bool]], left_open: set[PartitionId]) -> None:
+    if await end():
+        left_open.add(enrolled)
 
 
 class LocalMarkers:
@@ -78,7 +75,7 @@ class LocalMarkers:
         self._cluster = cluster
 
     async def end(
-        self, partition: PartitionId, producer: Incarnation, *, commits: bool, coordinator_epoch: int
+        self, partition: PartitionId, producer: Incarnation, *, commits: bool, keeps_epoch: bool, coordinator_epoch: int
     ) -> bool:
         """As `Markers.end`."""
         topic = self._topics.find_by_id(partition.topic_id)
@@ -90,7 +87,12 @@ class LocalMarkers:
         control_type = ControlType.COMMIT if commits else ControlType.ABORT
         try:
             topic.partition(partition.number).append_end_transaction(
-                *producer, control_type, coordinator_epoch, partial(_end, durable), now_ms=now_ms()
+                *producer,
+                control_type,
+                coordinator_epoch,
+                partial(_end, durable),
+                keeps_epoch=keeps_epoch,
+                now_ms=now_ms(),
             )
             await durable
         except InvalidProducerEpoch:

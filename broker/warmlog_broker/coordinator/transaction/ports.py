@@ -16,11 +16,11 @@ class Markers(Protocol):
     """The ends of transactions in partitions."""
 
     async def end(
-        self, partition: PartitionId, producer: Incarnation, *, commits: bool, coordinator_epoch: int
+        self, partition: PartitionId, producer: Incarnation, *, commits: bool, keeps_epoch: bool, coordinator_epoch: int
     ) -> bool:
         """Return when the marker, or a later one, is durable, or the topic is deleted. Idempotent.
 
-        Returns whether the partition has an open transaction of the epoch of the marker, which is not written then.
+        Returns whether the partition has an open transaction that the marker cannot end: it is not written then.
         """
         ...
 
@@ -32,6 +32,8 @@ class PendingOffsets(Protocol):
         self, request: OffsetCommitRequest, principal: str, producer_id: int, epoch: int, check: Callable[[], None]
     ) -> OffsetCommitResponse: ...
 
-    async def end_pending(self, group: str, producer_id: int, epoch: int, *, commits: bool) -> None: ...
+    async def end_pending(
+        self, group: str, producer_id: int, epoch: int, *, commits: bool, keeps_epoch: bool
+    ) -> None: ...
 
     def pending(self) -> Iterator[tuple[str, int, int]]: ...

@@ -12,6 +12,8 @@ from warmlog_protocol.kafka.schema import API
 from warmlog_protocol.wire.connection import ReceivedBatch
 
 TOPIC_IDS_FROM = 13
+ENROLS_FROM = 12
+"""In this version a batch makes its partition part of the transaction (KIP-890); before, AddPartitionsToTxn does."""
 ABORTABLE_FROM = 11
 """The first version that knows TRANSACTION_ABORTABLE."""
 TRANSIENT = {
@@ -21,6 +23,10 @@ TRANSIENT = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 """What a coordinator says of a batch: producers do not expect it here. They repeat NOT_ENOUGH_REPLICAS at once."""
+UNKNOWN_ID: dict[int, int] = {ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+"""A transactional id that was never used, as producers know it."""
+FENCED_FROM = 4
+"""InitProducerId: the first version that knows PRODUCER_FENCED."""
 
 _MAGIC_POSITION = 16
 _Response = API["Produce"].response
@@ -50,7 +56,8 @@ def produce(kafka: Kafka, context: RequestContext, request: Any, source: BatchSo
     if not passed:
         return _back(request, refused, iter(()))
     wanted = [m.ProducePartition(each.topic, each.partition, len(each.batch)) for each in passed]
-    message = m.ProduceRequest(request.acks, request.timeout_ms, wanted, request.transactional_id)
+    is_enrolled = request.api_version < ENROLS_FROM
+    message = m.ProduceRequest(request.acks, request.timeout_ms, wanted, request.transactional_id, is_enrolled)
     try:
         return then(kafka.call(context, message, lambda: passed), back)
     except ApiError as error:
@@ -96,12 +103,13 @@ def _partition(version: int, index: int, refusal: ApiError | None, done: Iterato
 
 
 def _code(code: int, version: int) -> int:
-    """Return the code of an error as producers of this version know it."""
+    """Return the code of an error as producers of this version know it; Kafka never answers PRODUCER_FENCED."""
     if code in TRANSIENT:
         return ErrorCode.NOT_ENOUGH_REPLICAS
-    if code == ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
+    is_unknown = code == ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM
+    if is_unknown or code == ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    return code
+    return UNKNOWN_ID.get(code, code)
 
 
 def produce_failed(request: Any, error: ApiError) -> m.Message:
@@ -127,5 +135,6 @@ def init_producer_id(kafka: Kafka, context: RequestContext, request: Any) -> Res
     return then(kafka.call(context, message), back)
 
 
-def init_producer_id_failed(_request: Any, error: ApiError) -> m.Message:
-    return _Init(0, error.code, -1, -1)
+def init_producer_id_failed(request: Any, error: ApiError) -> m.Message:
+    is_unknown = error.code == ErrorCode.PRODUCER_FENCED and request.api_version < FENCED_FROM
+    return _Init(0, ErrorCode.INVALID_PRODUCER_EPOCH if is_unknown else error.code, -1, -1)

@@ -26,21 +26,9 @@ _Deleted = API["OffsetDelete"].response
 
 def offset_commit(kafka: Kafka, context: RequestContext, request: Any) -> Response:
     """Commit offsets. As in Kafka, one may be after the log end."""
-    wanted = [
-        m.OffsetCommitPartition(
-            b"" if topic.topic_id == NO_UUID else topic.topic_id,
-            topic.name,
-            part.partition_index,
-            part.committed_offset,
-            part.committed_leader_epoch,
-            part.committed_metadata or "",
-        )
-        for topic in request.topics
-        for part in topic.partitions
-    ]
     message = m.OffsetCommitRequest(
         request.group_id,
-        wanted,
+        offsets_in(request),
         request.member_id,
         request.generation_id_or_member_epoch,
         request.group_instance_id or "",
@@ -49,14 +37,31 @@ def offset_commit(kafka: Kafka, context: RequestContext, request: Any) -> Respon
 
     def back(committed: Any) -> Ready:
         codes = iter([each.error_code for each in committed.partitions])
-        return _committed(request, lambda: _commit_code(next(codes), request))
+        return _committed(request, lambda: commit_code(next(codes), request))
 
     return then(kafka.call(context, message), back)
 
 
 def offset_commit_failed(request: Any, error: ApiError) -> Any:
     """Every partition has the error."""
-    return _committed(request, lambda: _commit_code(error.code, request))
+    return _committed(request, lambda: commit_code(error.code, request))
+
+
+def offsets_in(request: Any) -> list[m.OffsetCommitPartition]:
+    """Return the offsets of an OffsetCommit, or of a TxnOffsetCommit, whose topics have no ids."""
+    return [
+        m.OffsetCommitPartition(
+            b"" if topic_id == NO_UUID else topic_id,
+            topic.name,
+            part.partition_index,
+            part.committed_offset,
+            part.committed_leader_epoch,
+            part.committed_metadata or "",
+        )
+        for topic in request.topics
+        for topic_id in (getattr(topic, "topic_id", NO_UUID),)
+        for part in topic.partitions
+    ]
 
 
 def _committed(request: Any, code: Callable[[], int]) -> m.Message:
@@ -73,7 +78,7 @@ def _committed(request: Any, code: Callable[[], int]) -> m.Message:
     return response
 
 
-def _commit_code(code: int, request: Any) -> int:
+def commit_code(code: int, request: Any) -> int:
     """Return what Kafka says in this version: who is no member is UNKNOWN_MEMBER_ID if the group has some."""
     if code == ErrorCode.NON_EMPTY_GROUP:
         return ErrorCode.UNKNOWN_MEMBER_ID

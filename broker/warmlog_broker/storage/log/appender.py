@@ -112,16 +112,18 @@ class LogAppender:
         control_type: ControlType,
         coordinator_epoch: int,
         *,
+        keeps_epoch: bool = False,
         leader_epoch: int,
         now_ms: int,
     ) -> AppendInfo:
         """Append the marker with which a coordinator ends a producer's transaction: ControlType.COMMIT or ABORT.
 
-        `producer_epoch` is higher than that of the transaction. The marker is appended also if none is open, as it
-        fences what is late; a repeated one is not appended again: it is durable when all before the end of the log is.
-        Not durable on return. Raises InvalidProducerEpoch, InvalidTxnState (the epoch is that of the open transaction),
-        TransactionCoordinatorFenced (a newer coordinator has written a marker), FencedLeaderEpoch or StorageError; the
-        log is then as it was before, unless the disk has failed: then it is offline, and the transaction as it was.
+        `producer_epoch` is the next one after that of the transaction, or the same with `keeps_epoch`. The marker is
+        appended also if none is open, as it fences what is late; a repeated one is only appended again with
+        `keeps_epoch`: else it is durable when all before the end of the log is. Not durable on return. Raises
+        InvalidProducerEpoch, InvalidTxnState (a transaction is open that it does not end), TransactionCoordinatorFenced
+        (a newer coordinator has written a marker), FencedLeaderEpoch or StorageError; the log is then as it was before,
+        unless the disk has failed: then it is offline, and the transaction as it was.
         """
         local = self._local
         local.check_online()
@@ -129,7 +131,7 @@ class LogAppender:
         batch = sealed(
             encode_end_txn_marker(marker, timestamp_ms=now_ms, producer_id=producer_id, producer_epoch=producer_epoch)
         )
-        if not self._producers.check_marker(batch.header, marker):
+        if not self._producers.check_marker(batch.header, marker, keeps_epoch=keeps_epoch):
             end = local.log_end_offset
             return AppendInfo(end, end - 1, NO_TIMESTAMP, self._bounds.log_start_offset, is_duplicate=True)
         first_offset = local.log_end_offset

@@ -191,12 +191,17 @@ class ProducerStates:
                 self.transactions.begin(entry.producer_id, base_offset)
             self.verifications.clear(entry.producer_id)
 
-    def start_verification(self, producer_id: int, epoch: int, now_ms: int) -> VerificationGuard:
-        """The guard to append the next transactional batch with; NO_GUARD if its transaction is already open."""
+    def start_verification(
+        self, producer_id: int, epoch: int, now_ms: int, *, first_sequence: int = 0
+    ) -> VerificationGuard:
+        """The guard to append the next transactional batch with; NO_GUARD if its transaction is already open.
+
+        A producer that is not known here may begin with `first_sequence`.
+        """
         entry = self._entries.get(producer_id)
         if entry is not None and entry.epoch == epoch and entry.transaction_first_offset != NO_OFFSET:
             return NO_GUARD
-        return self.verifications.start(producer_id, now_ms)
+        return self.verifications.start(producer_id, now_ms, first_sequence)
 
     def _check_verified(self, entry: ProducerEntry | None, header: BatchHeader, guard: VerificationGuard) -> None:
         """InvalidTxnState unless the transaction is open or was verified with `guard`.
@@ -208,26 +213,28 @@ class ProducerStates:
             return
         if entry is not None and entry.transaction_first_offset != NO_OFFSET and entry.epoch == header.producer_epoch:
             return
-        if not self.verifications.guard_of(header.producer_id).verifies(guard):
+        pending = self.verifications.get(header.producer_id)
+        if pending is None or not pending.guard.verifies(guard):
             raise InvalidTxnState(
                 f"producer {header.producer_id}, epoch {header.producer_epoch}: no transaction is open here, and the "
                 "coordinator was not asked about one"
             )
-        if header.base_sequence != 0:
+        if entry is None and header.base_sequence != pending.first_sequence:
             raise OutOfOrderSequence(
-                f"producer {header.producer_id}, epoch {header.producer_epoch}: a transaction begins with sequence 0, "
-                f"not {header.base_sequence}: what the producer wrote here before is lost"
+                f"producer {header.producer_id}, epoch {header.producer_epoch}: a transaction begins with sequence "
+                f"{pending.first_sequence}, not {header.base_sequence}: what the producer wrote here before is lost"
             )
 
     # Markers
 
-    def check_marker(self, header: BatchHeader, marker: EndTxnMarker) -> bool:
+    def check_marker(self, header: BatchHeader, marker: EndTxnMarker, *, keeps_epoch: bool = False) -> bool:
         """Validate a coordinator's marker; return whether it is to be appended, and False for a repeated one.
 
-        A marker has a higher epoch than the batches of the transaction that it ends: each decision raises it (KIP-890).
+        A marker has the epoch after that of the batches of the transaction that it ends (KIP-890), or the same with
+        `keeps_epoch`: then it is appended as often as it is written, as nothing tells a repeated one.
         InvalidProducerEpoch if it is for an older incarnation of the producer, InvalidTxnState if a transaction is open
-        that it does not end: of its own epoch, or for a commit of another than the one before, as an old copy of the
-        log may have; TransactionCoordinatorFenced if a newer coordinator has written a marker for it.
+        that it does not end: of a later epoch, or for a commit of another epoch, as an old copy of the log may have;
+        TransactionCoordinatorFenced if a newer coordinator has written a marker for it.
         """
         entry = self._entries.get(header.producer_id)
         if entry is None:
@@ -239,13 +246,14 @@ class ProducerStates:
                 f"producer {entry.producer_id}: coordinator epoch {marker.coordinator_epoch} is fenced by "
                 f"{entry.coordinator_epoch}"
             )
-        ends = marker.control_type is ControlType.ABORT or header.producer_epoch == entry.epoch + 1
-        if entry.transaction_first_offset != NO_OFFSET and not (header.producer_epoch > entry.epoch and ends):
+        ended_epoch = header.producer_epoch if keeps_epoch else header.producer_epoch - 1
+        is_later = marker.control_type is ControlType.ABORT and entry.epoch < ended_epoch
+        if entry.transaction_first_offset != NO_OFFSET and not (entry.epoch == ended_epoch or is_later):
             raise InvalidTxnState(
                 f"producer {entry.producer_id}: a transaction of epoch {entry.epoch} is open since offset "
                 f"{entry.transaction_first_offset}, and a marker of epoch {header.producer_epoch} cannot end it"
             )
-        return header.producer_epoch > entry.epoch
+        return keeps_epoch or header.producer_epoch > entry.epoch
 
     def aborted_by(self, header: BatchHeader, control_type: ControlType) -> AbortedTxn | None:
         """The transaction index entry for a marker with its final base offset.

@@ -8,7 +8,8 @@ So before the first batch of a transaction the broker asks the coordinator wheth
 3. The batch is appended with the guard, which must still be the pending one. A marker, or another batch that opened the
    transaction, clears it, and the next `start` returns a new one.
 
-The first batch of a transaction has the sequence 0, as each has an epoch of its own: the second cannot overtake it.
+A producer that is not known here begins with sequence 0, as each transaction has an epoch of its own. With version 1 of
+Kafka's transactions sequences go on, and it begins with the lowest that was verified. So no batch overtakes the first.
 """
 
 from msgspec import Struct, field
@@ -30,6 +31,8 @@ NO_GUARD = VerificationGuard()
 
 class PendingVerification(Struct):
     started_ms: int
+    first_sequence: int
+    """What the transaction begins with, if the producer is not known."""
     guard: VerificationGuard = field(default_factory=VerificationGuard)
 
 
@@ -43,16 +46,16 @@ class Verifications:
         self.is_required = True
         """False appends transactional batches unverified: Kafka's transaction.partition.verification.enable=false."""
 
-    def start(self, producer_id: int, now_ms: int) -> VerificationGuard:
+    def start(self, producer_id: int, now_ms: int, first_sequence: int) -> VerificationGuard:
         """The guard for a batch of this producer: the pending one, or a new one."""
         pending = self._pending.get(producer_id)
         if pending is None:
-            pending = self._pending[producer_id] = PendingVerification(now_ms)
+            pending = self._pending[producer_id] = PendingVerification(now_ms, first_sequence)
+        pending.first_sequence = min(pending.first_sequence, first_sequence)
         return pending.guard
 
-    def guard_of(self, producer_id: int) -> VerificationGuard:
-        pending = self._pending.get(producer_id)
-        return NO_GUARD if pending is None else pending.guard
+    def get(self, producer_id: int) -> PendingVerification | None:
+        return self._pending.get(producer_id)
 
     def clear(self, producer_id: int) -> None:
         self._pending.pop(producer_id, None)

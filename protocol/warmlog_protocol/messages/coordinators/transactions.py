@@ -10,12 +10,16 @@ from warmlog_protocol.messages.coordinators.groups import NO_MEMBER_EPOCH, Offse
 
 
 class EndTransactionRequest(Message, frozen=True):
-    """Commit or abort the open transaction. Repeating it is harmless."""
+    """Commit or abort the open transaction. Repeating it is harmless.
+
+    With `keeps_epoch` the producer stays the same, and its sequences go on (version 1 of Kafka's transactions).
+    """
 
     transactional_id: str
     producer_id: Int64
     producer_epoch: Int32
     commits: bool
+    keeps_epoch: bool = False
 
 
 class EndTransactionResponse(Message, frozen=True):
@@ -35,6 +39,7 @@ class TxnOffsetCommitRequest(Message, frozen=True):
 
     `sequence` rises with each of these requests of a transaction, also if they are for several groups: a copy with a
     lower one that arrives late is refused with INVALID_TXN_STATE, and cannot undo a later one. 0: it is not checked.
+    The group becomes part of the transaction, unless it is already (`is_enrolled`): else INVALID_TXN_STATE.
     """
 
     transactional_id: str
@@ -46,6 +51,8 @@ class TxnOffsetCommitRequest(Message, frozen=True):
     member_epoch: Int32 = NO_MEMBER_EPOCH
     instance_id: str = ""
     sequence: Int64 = 0
+    takes_any_offset: bool = False
+    is_enrolled: bool = False
 
 
 class ListTransactionsRequest(Message, frozen=True):

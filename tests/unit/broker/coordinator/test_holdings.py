@@ -147,7 +147,7 @@ def test_the_partitions_of_transactions_and_the_members_of_jobs_count() -> None:
         place = PartitionId(b"t" * 16, number)
         apply(
             room.ids,
-            producers.enrol(room.ids, Given(0, may_hold=room.may_hold), "id", producer, partition=place, topic="t"),
+            producers.enrol(room.ids, Given(0, may_hold=room.may_hold), "id", producer, partitions={place: "t"}),
         )
 
     enrol(0)

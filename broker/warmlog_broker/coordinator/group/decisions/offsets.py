@@ -94,11 +94,13 @@ def check_commit(
 ) -> tuple[dict[PartitionId, OffsetValue], m.OffsetCommitResponse]:
     """Return the offsets of `request` that may be committed, and the result for each.
 
-    As in Kafka, a transaction need not say which classic member has read what it commits.
+    As in Kafka, a transaction need not say which member has read what it commits, if that is a classic one or the
+    request is one of Kafka's clients.
     """
     check_group_id(request.group)
     group = groups.get(request.group)
-    is_free = is_transactional and _names_nobody(request) and group is not None and group.is_classic
+    is_of_kafka = request.takes_any_offset or (group is not None and group.is_classic)
+    is_free = is_transactional and _names_nobody(request) and is_of_kafka
     member = None if is_free else _committer(group, request)
     check_room(groups, group, limits)
     accepted: dict[PartitionId, OffsetValue] = {}
@@ -351,17 +353,26 @@ def add_pending(
 
 
 def end_pending(
-    groups: Groups, group: str, producer_id: int, epoch: int, *, commits: bool, now_ms: int
+    groups: Groups,
+    group: str,
+    producer_id: int,
+    epoch: int,
+    *,
+    commits: bool,
+    keeps_epoch: bool = False,
+    now_ms: int,
 ) -> Decision[None]:
     """End the producer's transaction with the epoch of its markers. Repeating this has no effect.
 
-    A commit is for the epoch before it: offsets of another one, as an old copy of the log may have, are dropped.
+    A commit is for the epoch before it, or the same with `keeps_epoch`: offsets of another one, as an old copy of the
+    log may have, are dropped.
     """
     found = groups.get(group)
     present = found.pending.get(producer_id) if found else None
-    if present is not None and present.epoch >= epoch:
+    ended_epoch = epoch if keeps_epoch else epoch - 1
+    if present is not None and present.epoch > ended_epoch:
         return Decision((), None)
-    committed = present.offsets if present is not None and commits and present.epoch == epoch - 1 else ()
+    committed = present.offsets if present is not None and commits and present.epoch == ended_epoch else ()
     records = [
         put(OffsetKey(group, each.topic_id, each.partition), replace(each.value, committed_at_ms=now_ms))
         for each in committed

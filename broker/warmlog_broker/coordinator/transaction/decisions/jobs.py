@@ -98,7 +98,7 @@ def enrol_member(job: Job, producer: Incarnation, partition: PartitionId, topic:
     partitions = job.members[slot].partitions
     if partition in partitions:
         return Decision((), None)
-    check_parts(job.transactional_id, len(partitions))
+    check_parts(job.transactional_id, len(partitions) + 1)
     given.may_hold(job.value.owner, PART_BYTES)
     return Decision([put(PartitionKey(job.transactional_id, *partition, slot), PartitionValue(topic))], None)
 

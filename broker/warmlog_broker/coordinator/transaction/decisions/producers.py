@@ -1,11 +1,13 @@
 """What a coordinator decides about one transactional id: pure functions from the state to records and a result.
 
 The epoch of the producer rises with each decision about a transaction, and markers carry the new one (KIP-890): a late
-batch or request of an ended transaction can change nothing of the next one. An id belongs to whom it was last given to;
-every other producer that uses it is told that it is fenced.
+batch or request of an ended transaction can change nothing of the next one. Producers of version 1 of Kafka's
+transactions keep their epoch when they commit or abort, and say what is part of a transaction before they write. An id
+belongs to whom it was last given to; every other producer that uses it is told that it is fenced.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -30,6 +32,7 @@ from warmlog_broker.coordinator.transaction.decisions.state import (
     Incarnation,
     Job,
     Outcome,
+    Place,
     TransactionalId,
     Transactions,
     check_parts,
@@ -41,8 +44,11 @@ from warmlog_protocol import errors
 from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 NOBODY = Incarnation(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NO_PARTITIONS: Mapping[PartitionId, str] = MappingProxyType({})
 _MAY_CONTINUE = (End.COMMITTED, End.ABORTED, End.TIMED_OUT, End.FORCED)
 """After these the producer that had the epoch before may ask for the next one: no other has taken its place."""
+_AS_WANTED = {True: (End.COMMITTED,), False: (End.ABORTED, End.TIMED_OUT, End.FORCED)}
+"""How a transaction may have ended whose commit, or abort, was asked for before."""
 _STATUS = {End.COMMITTED: Status.COMMITTING}
 
 
@@ -85,18 +91,19 @@ def enrol(
     transactional_id: str,
     producer: Incarnation,
     *,
-    partition: PartitionId | None = None,
-    topic: str = "",
+    partitions: Mapping[PartitionId, str] = NO_PARTITIONS,
     group: str = "",
 ) -> Decision[None]:
-    """Make a partition, or the offsets of a group, part of the producer's transaction; the first one begins it.
+    """Make partitions, with the names of their topics, or the offsets of a group part of the producer's transaction.
 
-    InconsistentTopicId if another topic of the same name is part of it, InvalidTxnState if it has MAX_PARTS.
+    The first of them begins it. InconsistentTopicId if another topic of the same name is part of it, InvalidTxnState if
+    it would have more than MAX_PARTS.
     """
     job = transactions.get(transactional_id)
     if isinstance(job, Job):
-        if partition is None:
-            raise errors.InvalidTxnState(f"{transactional_id!r} is a job, whose members commit no offsets")
+        if len(partitions) != 1:
+            raise errors.InvalidTxnState(f"{transactional_id!r} is a job, whose members only write")
+        ((partition, topic),) = partitions.items()
         return jobs.enrol_member(job, producer, partition, topic, given)
     found = _owned(transactions, transactional_id, producer)
     value = found.value
@@ -105,35 +112,50 @@ def enrol(
     if value.status is Status.EMPTY:
         began = replace(value, status=Status.ONGOING, began_ms=given.now_ms, changed_ms=given.now_ms)
         records.append(put(IdKey(transactional_id), began))
-    if partition is not None and partition not in found.partitions:
-        check_parts(transactional_id, found.part_count)
-        given.may_hold(value.owner, PART_BYTES)
-        check_topics([*found.partitions.items(), (partition, PartitionValue(topic))])
-        records.append(put(PartitionKey(transactional_id, *partition), PartitionValue(topic)))
-    if group and group not in found.groups:
-        check_parts(transactional_id, found.part_count)
-        given.may_hold(value.owner, PART_BYTES)
+    new = {each: PartitionValue(topic) for each, topic in partitions.items() if each not in found.partitions}
+    is_new_group = bool(group) and group not in found.groups
+    if new or is_new_group:
+        check_parts(transactional_id, found.part_count + len(new) + is_new_group)
+        given.may_hold(value.owner, PART_BYTES * (len(new) + is_new_group))
+        check_topics([*found.partitions.items(), *new.items()])
+    records += [put(PartitionKey(transactional_id, *each), enrolled) for each, enrolled in new.items()]
+    if is_new_group:
         records.append(put(GroupKey(transactional_id, group), GroupValue()))
     return Decision(records, None)
 
 
 def end(
-    transactions: Transactions, given: Given, transactional_id: str, producer: Incarnation, *, commits: bool
+    transactions: Transactions,
+    given: Given,
+    transactional_id: str,
+    producer: Incarnation,
+    *,
+    commits: bool,
+    keeps_epoch: bool = False,
 ) -> Decision[Incarnation]:
-    """Decide the producer's transaction; the result is the producer of the next one. A repeated request has no effect.
+    """Decide the producer's transaction; the result is the producer of the next one.
 
-    Without a transaction a commit has no effect; an abort raises the epoch, as batches may be on their way that would
-    open one. ConcurrentTransactions while the last one is ending.
+    A repeated request has no effect, nor has the abort of what was aborted by its timeout or an operator. Without a
+    transaction a commit has no effect; an abort raises the epoch, as batches may be on their way that would open one.
+    With `keeps_epoch` there must be one, or it has ended as wanted, InvalidTxnState otherwise: the producer stays the
+    same. ConcurrentTransactions while the last one is ending.
     """
     found = _found(transactions, transactional_id)
     value = found.value
     wanted = End.COMMITTED if commits else End.ABORTED
-    if producer == found.previous and value.end is wanted:
+    if producer == found.previous and value.end in _AS_WANTED[commits]:
         return Decision((), _next(value))
     found = _owned(transactions, transactional_id, producer)
     _check_at_rest(found)
+    if value.status is Status.EMPTY and (keeps_epoch or value.keeps_epoch):
+        if value.keeps_epoch and value.end is wanted:
+            return Decision((), producer)
+        last = f"the last one was {value.end.name.lower()}" if value.keeps_epoch else "none was begun"
+        raise errors.InvalidTxnState(f"{transactional_id!r} has no open transaction, {last}")
     if value.status is Status.EMPTY and commits:
         return Decision((), producer)
+    if keeps_epoch:
+        return Decision([_decided_in_epoch(found, wanted, given)], producer)
     return Decision([_decided(found, wanted, given)], _next_after(found, given))
 
 
@@ -145,7 +167,7 @@ def abort(transactions: Transactions, given: Given, transactional_id: str) -> De
     return Decision([_aborted(found, End.FORCED, given)], None)
 
 
-def time_out(transactions: Transactions, given: Given, transactional_id: str, turn: tuple[int, int]) -> Decision[bool]:
+def time_out(transactions: Transactions, given: Given, transactional_id: str, turn: tuple[int, ...]) -> Decision[bool]:
     """Abort the transaction of this `turn` if it is still open; whether it was."""
     found = transactions.get(transactional_id)
     if found is None or found.turn != turn or found.value.status is not Status.ONGOING:
@@ -211,12 +233,16 @@ def _rests(found: TransactionalId | Job, given: Given, for_ms: int) -> bool:
     return found.value.status is Status.EMPTY and given.now_ms - found.value.changed_ms >= for_ms
 
 
-def check_open(transactions: Transactions, transactional_id: str, producer: Incarnation, group: str) -> None:
-    """Raise what `enrol` raises, or InvalidTxnState, unless `group` is part of the producer's open transaction."""
+def check_open(transactions: Transactions, transactional_id: str, producer: Incarnation, part: Place) -> None:
+    """Raise what `enrol` raises, or InvalidTxnState, unless `part` is part of the producer's open transaction."""
     found = _owned(transactions, transactional_id, producer)
     _check_at_rest(found)
-    if found.value.status is not Status.ONGOING or group not in found.groups:
-        raise errors.InvalidTxnState(f"group {group!r} is not part of the transaction of {transactional_id!r}")
+    if found.value.status is not Status.ONGOING or (part not in found.groups and part not in found.partitions):
+        raise errors.InvalidTxnState(f"{_named(part)} is not part of the transaction of {transactional_id!r}")
+
+
+def _named(part: Place) -> str:
+    return f"group {part!r}" if isinstance(part, str) else f"partition {part.number} of topic id {part.topic_id.hex()}"
 
 
 def _known(transactions: Transactions, transactional_id: str) -> TransactionalId | Job:
@@ -297,6 +323,23 @@ def _decided(found: TransactionalId, end: End, given: Given) -> Record:
             previous_epoch=value.epoch if end is not End.REPLACED else NO_PRODUCER_EPOCH,
             changed_ms=given.now_ms,
             next_producer_id=following.producer_id if following.producer_id != value.producer_id else NO_PRODUCER_ID,
+            keeps_epoch=False,
+        ),
+    )
+
+
+def _decided_in_epoch(found: TransactionalId, end: End, given: Given) -> Record:
+    """Return the record that decides the transaction and leaves the epoch as it is."""
+    return put(
+        IdKey(found.transactional_id),
+        replace(
+            found.value,
+            status=_STATUS.get(end, Status.ABORTING),
+            end=end,
+            previous_producer_id=NO_PRODUCER_ID,
+            previous_epoch=NO_PRODUCER_EPOCH,
+            changed_ms=given.now_ms,
+            keeps_epoch=True,
         ),
     )
 

@@ -9,7 +9,8 @@ kind  key             fields of the key                          fields of the v
 1     IdKey           transactional id                           producer id, epoch, state, end, the producer id and
                                                                  epoch before the last change, timeout, time of the
                                                                  beginning, time of the last change, producer id that
-                                                                 comes next, principal that created it
+                                                                 comes next, principal that created it, whether the
+                                                                 epoch was kept
 2     PartitionKey    transactional id, topic id, number, slot   name of the topic
                       (0 for a plain producer)
 3     GroupKey        transactional id, group                    (none)
@@ -97,7 +98,7 @@ class MemberKey(OfId, frozen=True, tag=5, gc=False):
 class IdValue(Value, frozen=True, tag=VERSION, gc=False):
     producer_id: int
     epoch: int
-    """While a decision is carried out, that of its markers: it rises with each decision."""
+    """While a decision is carried out, that of its markers: it rises with each decision that does not keep it."""
     status: Status
     end: End
     previous_producer_id: int = NO_PRODUCER_ID
@@ -110,6 +111,8 @@ class IdValue(Value, frozen=True, tag=VERSION, gc=False):
     """The id of the next transaction, if `epoch` is the last one of `producer_id`."""
     owner: str = ""
     """The principal that created the transactional id."""
+    keeps_epoch: bool = False
+    """Whether the last decision left the epoch as it was (version 1 of Kafka's transactions)."""
 
 
 class PartitionValue(Value, frozen=True, tag=VERSION, gc=False):

@@ -44,6 +44,8 @@ class Outcome(NamedTuple):
     commits: bool
     partitions: tuple[PartitionId, ...]
     groups: tuple[str, ...] = ()
+    keeps_epoch: bool = False
+    """Whether the markers have the epoch of the batches, and not the next one."""
 
 
 @dataclass(slots=True)
@@ -84,9 +86,9 @@ class TransactionalId:
         return ID_BYTES + PART_BYTES * self.part_count
 
     @property
-    def turn(self) -> tuple[int, int]:
-        """What no other transaction of this id has."""
-        return self.producer
+    def turn(self) -> tuple[int, ...]:
+        """What no other transaction of this id has, unless both have begun in the same millisecond."""
+        return (*self.producer, self.value.began_ms)
 
     @property
     def is_ending(self) -> bool:
@@ -98,7 +100,7 @@ class TransactionalId:
         if not self.is_ending:
             return []
         commits = self.value.status is records.Status.COMMITTING
-        return [Outcome(self.producer, commits, tuple(self.partitions), tuple(self.groups))]
+        return [Outcome(self.producer, commits, tuple(self.partitions), tuple(self.groups), self.value.keeps_epoch)]
 
 
 @dataclass(slots=True)
@@ -173,7 +175,7 @@ class Job:
         return ID_BYTES + MEMBER_BYTES * len(self.members) + PART_BYTES * self._part_count
 
     @property
-    def turn(self) -> tuple[int, int]:
+    def turn(self) -> tuple[int, ...]:
         """What no other transaction of this job has."""
         return self.value.current_version, self.value.began_ms
 
@@ -253,10 +255,10 @@ def check_transactional_id(transactional_id: str) -> None:
 
 
 def check_parts(transactional_id: str, count: int) -> None:
-    """Raise InvalidTxnState if a transaction has `count` partitions and groups, and one more is wanted."""
-    if count >= MAX_PARTS:
+    """Raise InvalidTxnState if a transaction may not have `count` partitions and groups."""
+    if count > MAX_PARTS:
         raise InvalidTxnState(
-            f"a transaction of {transactional_id!r} may have {MAX_PARTS} partitions and groups, and has as many"
+            f"a transaction of {transactional_id!r} would have {count} partitions and groups: {MAX_PARTS} are allowed"
         )
 
 

@@ -273,6 +273,19 @@ def test_late_ones_of_a_transaction_that_has_ended_are_refused_and_the_next_one_
     assert group.offsets[PART].offset == 7
 
 
+def test_transactions_of_one_epoch_add_their_offsets_one_after_the_other(groups: Groups) -> None:
+    for offset, commits in ((5, True), (6, False), (7, True)):
+        add(groups, EPOCH, offset)
+        for _ in range(2):
+            ended = end_pending(groups, "g", PRODUCER, EPOCH, commits=commits, keeps_epoch=True, now_ms=0)
+            apply(groups, ended.records)
+        group = present(groups.get("g"))
+        assert not group.pending[PRODUCER].offsets
+        assert group.offsets[PART].offset == (offset if commits else 5)
+    apply(groups, end_pending(groups, "g", PRODUCER, EPOCH - 1, commits=True, keeps_epoch=True, now_ms=0).records)
+    assert present(groups.get("g")).pending[PRODUCER].epoch == EPOCH
+
+
 def test_what_waits_of_an_earlier_transaction_goes_into_no_later_one(groups: Groups) -> None:
     add(groups, EPOCH, 5)  # an older copy of the log, as a restore may have it, does not know how this has ended
     other = PartitionId(PART.topic_id, 1)

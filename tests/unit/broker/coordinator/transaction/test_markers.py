@@ -28,7 +28,8 @@ async def room(tmp_path: Path) -> AsyncIterator[Room]:
 
 async def end(room: Room, partition: int) -> bool:
     local = LocalMarkers(room.topics, room.cluster)
-    return await local.end(PartitionId(ENTRY.topic_id, partition), PRODUCER, commits=True, coordinator_epoch=0)
+    place = PartitionId(ENTRY.topic_id, partition)
+    return await local.end(place, PRODUCER, commits=True, keeps_epoch=False, coordinator_epoch=0)
 
 
 async def test_a_topic_that_is_not_known_here_yet_is_no_deleted_one(room: Room) -> None:

@@ -2,13 +2,21 @@
 
 from typing import TypeVar
 
+import msgspec
 import pytest
 
 from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
 from warmlog_broker.coordinator.framework.shard import SEGMENT_BYTES
 from warmlog_broker.coordinator.transaction.decisions import records
 from warmlog_broker.coordinator.transaction.decisions.jobs import commit, join
-from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY, complete, end, enrol, initialise
+from warmlog_broker.coordinator.transaction.decisions.producers import (
+    NOBODY,
+    check_open,
+    complete,
+    end,
+    enrol,
+    initialise,
+)
 from warmlog_broker.coordinator.transaction.decisions.producers import expire as decide_expiry
 from warmlog_broker.coordinator.transaction.decisions.state import (
     MAX_NAME_BYTES,
@@ -25,6 +33,7 @@ from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import (
     InvalidProducerIdMapping,
     InvalidTxnState,
+    ProducerFenced,
     TransactionAbortable,
 )
 
@@ -59,7 +68,7 @@ class Machine:
         return state
 
     def enrol(self, producer: Incarnation, group: str = "") -> None:
-        self.decided(enrol(self.state, Given(2), NAME, producer, partition=PLACE, topic="t", group=group))
+        self.decided(enrol(self.state, Given(2), NAME, producer, partitions={PLACE: "t"}, group=group))
 
     def join(self, version: int, fresh_id: int | None = None) -> Incarnation:
         joined = join(self.state, Given(1, unused_id=fresh_id), NAME, version, 1000, "")
@@ -130,16 +139,70 @@ def test_a_transaction_has_at_most_as_many_partitions_and_groups_as_one_decision
         Decision([records.put(records.GroupKey(name, group), records.GroupValue()) for group in groups], None)
     )
     producer = Incarnation(7, 0)
-    with pytest.raises(InvalidTxnState, match="30000 partitions and groups"):
+    with pytest.raises(InvalidTxnState, match="would have 30001 partitions and groups: 30000 are allowed"):
         enrol(machine.state, Given(2), name, producer, group="g")
-    with pytest.raises(InvalidTxnState, match="30000 partitions and groups"):
-        enrol(machine.state, Given(2), name, producer, partition=PLACE, topic="t")
+    with pytest.raises(InvalidTxnState, match="would have 30001 partitions and groups: 30000 are allowed"):
+        enrol(machine.state, Given(2), name, producer, partitions={PLACE: "t"})
     enrol(machine.state, Given(2), name, producer, group=groups[0])
     machine.decided(end(machine.state, Given(3), name, producer, commits=True))
     (found,) = machine.state
     closing = complete(machine.state, Given(4), name, found.outcomes).records
     batch = encode_batch([value for _, value in closing], keys=[key for key, _ in closing], timestamps_ms=4)
     assert len(batch) < SEGMENT_BYTES
+
+
+# Version 1 of Kafka's transactions
+
+
+def test_a_producer_of_version_1_keeps_its_epoch_and_a_repeated_end_must_be_the_same() -> None:
+    machine = Machine()
+    producer = machine.decided(initialise(machine.state, Given(1, unused_id=7), NAME, 60_000, NOBODY, ""))
+    assert producer == Incarnation(7, 0)
+
+    def finish(*, commits: bool, now_ms: int) -> None:
+        decision = end(machine.state, Given(now_ms), NAME, producer, commits=commits, keeps_epoch=True)
+        assert machine.decided(decision) == producer
+        (found,) = machine.state
+        machine.decided(complete(machine.state, Given(now_ms), NAME, found.outcomes))
+
+    with pytest.raises(InvalidTxnState, match="has no open transaction, none was begun"):
+        finish(commits=True, now_ms=2)
+    for now_ms, commits in enumerate((True, False, True), 10):
+        machine.enrol(producer, group="g")
+        (found,) = machine.state
+        assert isinstance(found, TransactionalId)
+        machine.decided(end(machine.state, Given(now_ms), NAME, producer, commits=commits, keeps_epoch=True))
+        assert found.outcomes == [Outcome(producer, commits, (PLACE,), ("g",), keeps_epoch=True)]
+        assert machine.compacted() == machine.state
+        machine.decided(complete(machine.state, Given(now_ms), NAME, found.outcomes))
+        finish(commits=commits, now_ms=now_ms)
+        with pytest.raises(InvalidTxnState, match="the last one was " + ("committed" if commits else "aborted")):
+            finish(commits=not commits, now_ms=now_ms)
+    assert machine.decided(initialise(machine.state, Given(20), NAME, 60_000, producer, "")) == Incarnation(7, 1)
+    with pytest.raises(ProducerFenced):
+        finish(commits=True, now_ms=21)
+
+
+def test_only_a_part_of_an_open_transaction_is_verified() -> None:
+    machine = Machine()
+    producer = machine.decided(initialise(machine.state, Given(1, unused_id=7), NAME, 60_000, NOBODY, ""))
+    assert producer is not None
+    with pytest.raises(InvalidTxnState, match="partition 0 of topic id"):
+        check_open(machine.state, NAME, producer, PLACE)
+    machine.enrol(producer)
+    check_open(machine.state, NAME, producer, PLACE)
+    with pytest.raises(InvalidTxnState, match="group 'g' is not part"):
+        check_open(machine.state, NAME, producer, "g")
+
+
+def test_a_record_of_a_transactional_id_that_says_nothing_of_its_epoch_is_one_whose_epoch_rises() -> None:
+    value = records.IdValue(7, 3, records.Status.COMMITTING, records.End.COMMITTED, owner="User:etl")
+    record = records.put(records.IdKey(NAME), value)
+    assert record.value is not None
+    version_and_fields = msgspec.msgpack.decode(record.value)
+    assert version_and_fields.pop() is False
+    read = records.read(record._replace(value=msgspec.msgpack.encode(version_and_fields)))
+    assert read == (records.IdKey(NAME), value)
 
 
 # Which open transactions no transactional id has

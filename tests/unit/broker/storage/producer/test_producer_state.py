@@ -217,9 +217,9 @@ def test_a_duplicate_is_answered_before_anybody_asks_for_its_transaction() -> No
 
 def test_a_transaction_begins_with_the_first_batch_of_its_epoch() -> None:
     states = Producers()
-    for epoch in range(2):
+    for epoch, found in enumerate(("not", "found")):
         guard = states.start_verification(1, epoch, 0)
-        with pytest.raises(OutOfOrderSequence, match="begins with sequence 0, not 4"):
+        with pytest.raises(OutOfOrderSequence, match=f"sequence 0, {found} 4"):
             states.check(batch(4, epoch=epoch, attributes=TRANSACTIONAL), guard)
         states.append(batch(0, epoch=epoch, attributes=TRANSACTIONAL))
         states.end(ControlType.COMMIT, epoch=epoch + 1)
@@ -256,6 +256,34 @@ def test_a_transaction_is_ended_by_its_own_marker_and_nothing_is_appended_behind
         states.check_marker(marker(epoch=3), EndTxnMarker(ControlType.COMMIT, 0))
     assert states.check_marker(marker(epoch=3), EndTxnMarker(ControlType.ABORT, 0))
     assert states.check_marker(marker(epoch=1), EndTxnMarker(ControlType.COMMIT, 0))
+
+
+def test_a_marker_that_keeps_the_epoch_ends_a_transaction_of_just_that_epoch_and_sequences_go_on() -> None:
+    states = Producers()
+    states.append(batch(0, 3, epoch=2, attributes=TRANSACTIONAL))
+    commit, abort = EndTxnMarker(ControlType.COMMIT, 0), EndTxnMarker(ControlType.ABORT, 0)
+    with pytest.raises(InvalidProducerEpoch):
+        states.check_marker(marker(epoch=1), commit, keeps_epoch=True)
+    with pytest.raises(InvalidTxnState, match=r"of epoch 2 is open .* and a marker of epoch 3 cannot end it"):
+        states.check_marker(marker(epoch=3), commit, keeps_epoch=True)
+    assert states.check_marker(marker(epoch=3), abort, keeps_epoch=True)
+    assert states.check_marker(marker(epoch=2), commit, keeps_epoch=True)
+    states.end(ControlType.COMMIT, epoch=2)
+    assert states.check_marker(marker(epoch=2), commit, keeps_epoch=True), "it revokes what is verified"
+    assert states.append(batch(0, 3, epoch=2, attributes=TRANSACTIONAL)) == (0, 2)
+    with pytest.raises(OutOfOrderSequence, match="expected sequence 3, found 4"):
+        states.append(batch(4, epoch=2, attributes=TRANSACTIONAL))
+    assert states.append(batch(3, epoch=2, attributes=TRANSACTIONAL)) is None
+
+
+def test_a_producer_that_is_forgotten_begins_where_its_sequences_are_if_they_go_on() -> None:
+    states = Producers()
+    guard = states.start_verification(1, 2, 0, first_sequence=17)
+    assert states.check(batch(17, epoch=2, attributes=TRANSACTIONAL), guard) is None
+    states.start_verification(1, 2, 0, first_sequence=12)
+    with pytest.raises(OutOfOrderSequence, match="begins with sequence 12, not 17"):
+        states.check(batch(17, epoch=2, attributes=TRANSACTIONAL), guard)
+    assert states.check(batch(12, 5, epoch=2, attributes=TRANSACTIONAL), guard) is None
 
 
 def test_a_marker_of_a_lower_coordinator_epoch_is_replayed_as_it_lies() -> None:

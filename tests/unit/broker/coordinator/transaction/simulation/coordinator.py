@@ -4,14 +4,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from present import present
 from unit.broker.coordinator.group.simulation.checks import require
 from unit.broker.coordinator.group.simulation.network import Then
 from unit.broker.coordinator.group.topics import Topics
 from unit.broker.coordinator.transaction.simulation.partition import Partition
-from unit.broker.coordinator.transaction.simulation.truth import Token, Truth
+from unit.broker.coordinator.transaction.simulation.truth import Token, Truth, Turn, turn_of
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record, State
 from warmlog_broker.coordinator.group.decisions import offsets
@@ -132,6 +132,19 @@ class Ending:
         self.is_completing = False
 
 
+class Timer(NamedTuple):
+    """The timer of an open transaction: when it began tells it from others."""
+
+    name: str
+    turn: Turn
+    began_ms: int
+
+    @classmethod
+    def of(cls, found: TransactionalId | Job) -> "Timer":
+        """Return that of the last transaction of this id."""
+        return cls(found.transactional_id, found.turn, found.value.began_ms)
+
+
 class Coordinator:
     """Both coordinators of one broker, and the partitions that they write to."""
 
@@ -146,14 +159,14 @@ class Coordinator:
         self.groups = Shard(Groups, lambda _: None)
         self.epoch = 0
         self.is_loading = False
-        self.timers: dict[str, tuple[tuple[int, int], int]] = {}
-        """The turn of the open transaction of each id, and when its time is over."""
-        self._rung: deque[tuple[str, tuple[int, int]]] = deque(maxlen=30)
+        self.timers: dict[str, tuple[Timer, int]] = {}
+        """That of the open transaction of each id, and when its time is over."""
+        self._rung: deque[Timer] = deque(maxlen=30)
         """Timers that have rung, of which late copies may ring."""
-        self._refused: list[tuple[str, tuple[int, int]]] = []
+        self._refused: list[Timer] = []
         """Timers that have rung, and for which nothing was decided yet."""
         self._endings: dict[str, Ending] = {}
-        self._late_markers: deque[tuple[Partition, Outcome, int]] = deque(maxlen=30)
+        self._late_markers: deque[tuple[str, Turn, Partition, Outcome, int]] = deque(maxlen=30)
         self._verified: list[Callable[[], None]] = []
         """Batches that may be appended."""
         self._stalled: list[Callable[[], None]] = []
@@ -192,11 +205,21 @@ class Coordinator:
 
         self.decide(told, decisions.initialise, name, timeout_ms, expected, "")
 
-    def end(self, name: str, producer: Incarnation, commits: bool, then: Then) -> None:
+    def end(self, name: str, producer: Incarnation, commits: bool, keeps_epoch: bool, then: Then) -> None:
         """EndTransaction."""
-        self.decide(then, decisions.end, name, producer, commits=commits)
+        self.decide(then, decisions.end, name, producer, commits=commits, keeps_epoch=keeps_epoch)
 
-    def commit_offsets(self, name: str, producer: Incarnation, request: OffsetCommitRequest, then: Then) -> None:
+    def enrol(self, name: str, producer: Incarnation, part: int | str, then: Then) -> None:
+        """AddPartitionsToTxn with the number of a partition, or AddOffsetsToTxn with a group."""
+        if isinstance(part, str):
+            self.decide(then, decisions.enrol, name, producer, group=part)
+        else:
+            places = {self.partitions[part].enrolled: f"t{part}"}
+            self.decide(then, decisions.enrol, name, producer, partitions=places)
+
+    def commit_offsets(
+        self, name: str, producer: Incarnation, request: OffsetCommitRequest, is_enrolled: bool, then: Then
+    ) -> None:
         """TxnOffsetCommit."""
 
         def decide(groups: Groups) -> Decision[Any]:
@@ -215,33 +238,46 @@ class Coordinator:
             else:
                 then(result)
 
-        self.decide(enrolled, decisions.enrol, name, producer, group=request.group)
+        if is_enrolled:
+            enrolled(None)
+        else:
+            self.enrol(name, producer, request.group, enrolled)
 
-    def produce(self, name: str, number: int, header: BatchHeader, values: tuple[Token, ...], then: Then) -> None:
+    def produce(
+        self, name: str, number: int, header: BatchHeader, values: tuple[Token, ...], is_enrolled: bool, then: Then
+    ) -> None:
         """Produce of one transactional batch: its partition is enrolled before it is appended."""
         partition = self.partitions[number]
-        guard = partition.states.start_verification(header.producer_id, header.producer_epoch, self.now_ms)
+        guard = partition.states.start_verification(
+            header.producer_id,
+            header.producer_epoch,
+            self.now_ms,
+            first_sequence=header.base_sequence if is_enrolled else 0,
+        )
+        producer = Incarnation(header.producer_id, header.producer_epoch)
 
-        def append() -> None:
+        def append(turn: Turn = ()) -> None:
             if self.partitions[number] is not partition:
                 then(errors.UnknownTopicId(""))
                 return
             try:
-                partition.append(header, values, guard, then=lambda: then(None))
+                partition.append(header, values, guard, turn, then=lambda: then(None))
             except errors.ApiError as error:
                 then(error)
 
         def enrolled(result: Any) -> None:
             if result is None:
-                self._admit(append)
+                turn = turn_of(present(self.ids.state.get(name)), producer)
+                self._admit(lambda: append(turn))
             else:
                 then(result)
 
         if guard is NO_GUARD:
             append()
-            return
-        producer = Incarnation(header.producer_id, header.producer_epoch)
-        self.decide(enrolled, decisions.enrol, name, producer, partition=partition.enrolled, topic=f"t{number}")
+        elif is_enrolled:
+            self.decide(enrolled, _verified, name, producer, partition.enrolled)
+        else:
+            self.enrol(name, producer, number, enrolled)
 
     def join(self, name: str, version: int, timeout_ms: int, then: Then) -> None:
         """JoinJob."""
@@ -265,7 +301,7 @@ class Coordinator:
             return
         require(producer not in self.truth.outcomes, "{} is kept, and was decided", producer)
         found = present(self.ids.state.get(name))
-        self.timers[name] = found.turn, self.now_ms + found.value.timeout_ms
+        self.timers[name] = Timer.of(found), self.now_ms + found.value.timeout_ms
         then(None)
 
     def commit_job(self, name: str, version: int, winners: Sequence[Incarnation], then: Then) -> None:
@@ -301,7 +337,7 @@ class Coordinator:
     def _follow(self, found: TransactionalId | Job) -> None:
         name = found.transactional_id
         if found.value.status is Status.ONGOING:
-            self.timers.setdefault(name, (found.turn, self.now_ms + found.value.timeout_ms))
+            self.timers.setdefault(name, (Timer.of(found), self.now_ms + found.value.timeout_ms))
         else:
             self.timers.pop(name, None)
         if not found.outcomes:
@@ -335,12 +371,14 @@ class Coordinator:
         left = [(each, place) for each in outcomes for place in (*each.partitions, *each.groups)]
         left = [(each, place) for each, place in left if (each.marker, place) not in ending.done]
         if left:
-            self._write(*self.random.choice(left), ending)
+            self._write(found, *self.random.choice(left), ending)
         else:
             ending.is_completing = True
             self.decide(ending.completed, decisions.complete, name, outcomes)
 
-    def _write(self, outcome: Outcome, place: str | PartitionId, ending: "Ending") -> None:
+    def _write(
+        self, found: TransactionalId | Job, outcome: Outcome, place: str | PartitionId, ending: "Ending"
+    ) -> None:
         def written(result: Any) -> None:
             require(
                 not isinstance(result, errors.InvalidTxnState), "{}: the next transaction began before the end", place
@@ -352,7 +390,12 @@ class Coordinator:
             self.groups.run(
                 place,
                 lambda groups: offsets.end_pending(
-                    groups, place, *outcome.marker, commits=outcome.commits, now_ms=self.now_ms
+                    groups,
+                    place,
+                    *outcome.marker,
+                    commits=outcome.commits,
+                    keeps_epoch=outcome.keeps_epoch,
+                    now_ms=self.now_ms,
                 ),
                 written,
             )
@@ -361,7 +404,7 @@ class Coordinator:
         if partition is None:
             written(None)
             return
-        self._late_markers.append((partition, outcome, self.epoch))
+        self._late_markers.append((found.transactional_id, found.turn, partition, outcome, self.epoch))
         self._mark(partition, outcome, self.epoch, written)
 
     @staticmethod
@@ -370,6 +413,7 @@ class Coordinator:
             partition.mark(
                 outcome.marker,
                 commits=outcome.commits,
+                keeps_epoch=outcome.keeps_epoch,
                 coordinator_epoch=coordinator_epoch,
                 then=lambda: then(None),
             )
@@ -379,36 +423,46 @@ class Coordinator:
             then(error)
 
     def repeat_marker(self) -> None:
-        """Let a late copy of a marker arrive, perhaps from a coordinator that is none any more."""
-        if self._late_markers:
-            self._mark(*self.random.choice(self._late_markers), lambda _: None)
+        """Let a late copy of a marker arrive, perhaps from a coordinator that is none any more.
+
+        If it has the epoch of the batches, nothing tells it from one of the next transaction: none comes so late.
+        """
+        if not self._late_markers:
+            return
+        name, turn, *marker = self.random.choice(self._late_markers)
+        outcome = marker[1]
+        found = self.ids.state.get(name)
+        if not outcome.keeps_epoch or (found is not None and found.is_ending and found.turn == turn):
+            self._mark(*marker, lambda _: None)
 
     def fire_timers(self) -> None:
         """Let the time of open transactions run out, and at times a timer of an earlier one ring."""
-        for name, (turn, due_ms) in list(self.timers.items()):
+        for name, (timer, due_ms) in list(self.timers.items()):
             if self.now_ms >= due_ms:
                 del self.timers[name]
-                self._rung.append((name, turn))
-                self._refused.append((name, turn))
+                self._rung.append(timer)
+                self._refused.append(timer)
         rung, self._refused = self._refused, []
-        for name, turn in rung:
-            self._time_out(name, turn)
+        for timer in rung:
+            self._time_out(timer)
         if self._rung:
-            name, turn = self.random.choice(self._rung)
-            found = self.ids.state.get(name)
-            if found is not None and found.turn != turn:
-                self._time_out(name, turn)
+            timer = self.random.choice(self._rung)
+            if self._is_late(timer):
+                self._time_out(timer)
 
-    def _time_out(self, name: str, turn: tuple[int, int]) -> None:
-        found = self.ids.state.get(name)
-        is_other = found is not None and found.turn != turn
+    def _is_late(self, timer: "Timer") -> bool:
+        found = self.ids.state.get(timer.name)
+        return found is not None and timer != Timer.of(found)
+
+    def _time_out(self, timer: "Timer") -> None:
+        is_late = self._is_late(timer)
 
         def told(result: Any) -> None:
-            require(not (is_other and result is True), "{}: a late timer aborted another transaction", name)
+            require(not (is_late and result is True), "{}: a late timer aborted another transaction", timer.name)
             if isinstance(result, errors.ApiError):
-                self._refused.append((name, turn))
+                self._refused.append(timer)
 
-        self.decide(told, decisions.time_out, name, turn)
+        self.decide(told, decisions.time_out, timer.name, timer.turn)
 
     def expire(self) -> None:
         """Forget ids that are not used."""
@@ -437,3 +491,10 @@ class Coordinator:
         for group in self.groups.state:
             waits = [key for key, value in group.pending.items() if value.offsets]
             require(not waits, "offsets of {} wait for ever", waits)
+
+
+def _verified(
+    transactions: Transactions, _given: Given, name: str, producer: Incarnation, part: PartitionId
+) -> Decision[None]:
+    decisions.check_open(transactions, name, producer, part)
+    return Decision((), None)

@@ -5,7 +5,7 @@ from random import Random
 from typing import NamedTuple
 
 from unit.broker.coordinator.group.simulation.checks import require
-from unit.broker.coordinator.transaction.simulation.truth import Token, Truth
+from unit.broker.coordinator.transaction.simulation.truth import Token, Truth, Turn
 from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
@@ -28,11 +28,9 @@ class Batch(NamedTuple):
 
     header: BatchHeader
     values: tuple[Token, ...] = ()
+    turn: Turn = ()
+    """That of its transaction."""
     marker: EndTxnMarker | None = None
-
-    @property
-    def producer(self) -> Incarnation:
-        return Incarnation(self.header.producer_id, self.header.producer_epoch)
 
 
 class Partition:
@@ -48,30 +46,41 @@ class Partition:
         self.states = ProducerStates()
         self._log: list[Batch] = []
         self._aborted: list[AbortedTxn] = []
-        self._marked: dict[Incarnation, int] = {}
-        """The offset of the marker for each producer and the epoch of its batches."""
+        self._marked: dict[Turn, int] = {}
+        """The offset of the marker of each transaction."""
+        self._turns: dict[int, Turn] = {}
+        """The last transaction of each producer id."""
         self._waiting: list[tuple[int, Then]] = []
 
     @property
     def end_offset(self) -> int:
         return self._log[-1].header.next_offset if self._log else 0
 
-    def append(self, header: BatchHeader, values: tuple[Token, ...], guard: VerificationGuard, *, then: Then) -> None:
-        """Append a batch; `then` is called when it is durable. Raises what the real log raises."""
+    def append(
+        self, header: BatchHeader, values: tuple[Token, ...], guard: VerificationGuard, turn: Turn, *, then: Then
+    ) -> None:
+        """Append a batch; `then` is called when it is durable. Raises what the real log raises.
+
+        `turn` is that of the transaction that the batch was verified for, if it opens it here.
+        """
         require(header.producer_epoch <= LAST_PRODUCER_EPOCH, "an epoch beyond the last one: {}", header.producer_epoch)
         duplicate = self.states.check(header, guard)
         if duplicate is not None:
             self._when_durable(duplicate.last_offset + 1, then)
             return
-        self._take(Batch(header._replace(base_offset=self.end_offset), values))
+        if self.states.transactions.is_open(header.producer_id):
+            turn = self._turns[header.producer_id]
+        self._take(Batch(header._replace(base_offset=self.end_offset), values, turn))
         self._when_durable(self.end_offset, then)
 
-    def mark(self, producer: Incarnation, *, commits: bool, coordinator_epoch: int, then: Then) -> None:
+    def mark(
+        self, producer: Incarnation, *, commits: bool, keeps_epoch: bool, coordinator_epoch: int, then: Then
+    ) -> None:
         """Write the marker that ends a transaction, unless it is there. Raises what the real log raises."""
         require(producer.epoch <= LAST_PRODUCER_EPOCH + 1, "a marker of epoch {}", producer.epoch)
         header = make_header(producer, NO_SEQUENCE, 1, attributes=CONTROL_BIT | TRANSACTIONAL_BIT)
         marker = EndTxnMarker(ControlType.COMMIT if commits else ControlType.ABORT, coordinator_epoch)
-        if self.states.check_marker(header, marker):
+        if self.states.check_marker(header, marker, keeps_epoch=keeps_epoch):
             self._take(Batch(header._replace(base_offset=self.end_offset), marker=marker))
         self._when_durable(self.end_offset, then)
 
@@ -86,15 +95,15 @@ class Partition:
         )
         if marker is None:
             self.states.update(header, header.base_offset, 0)
+            self._turns[header.producer_id] = batch.turn
         else:
             self._end(batch, marker)
         self._log.append(batch)
 
     def _end(self, batch: Batch, marker: EndTxnMarker) -> None:
         header = batch.header
-        entry = self.states.get(header.producer_id)
-        if entry is not None and self.states.transactions.is_open(header.producer_id):
-            self._marked[Incarnation(header.producer_id, entry.epoch)] = header.base_offset
+        if self.states.transactions.is_open(header.producer_id):
+            self._marked[self._turns[header.producer_id]] = header.base_offset
         aborted = self.states.aborted_by(header, marker.control_type)
         if aborted is not None:
             self._aborted.append(aborted)
@@ -121,11 +130,12 @@ class Partition:
         kept = [batch for batch in self._log if batch.header.next_offset <= self.high_watermark]
         lost = self._log[len(kept) :]
         kept += lost[: random.randint(0, len(lost))]
-        self._log, self._aborted, self._marked, self._waiting = [], [], {}, []
+        self._log, self._aborted, self._marked, self._turns, self._waiting = [], [], {}, {}, []
         self.states = ProducerStates()
         for batch in kept:
             if batch.marker is None:
                 self.states.replay(batch.header, 0)
+                self._turns[batch.header.producer_id] = batch.turn
             else:
                 self._end(batch, batch.marker)
             self._log.append(batch)
@@ -150,10 +160,10 @@ class Partition:
             self.position = header.next_offset
             if batch.marker is not None:
                 continue
-            is_committed = truth.outcomes.get(batch.producer)
-            require(is_committed is not None, "the LSO passed {} of {}, undecided", header.base_offset, batch.producer)
-            marker = self._marked.get(batch.producer)
-            require(marker is not None and marker < self.high_watermark, "{} is read before its marker", batch.producer)
+            is_committed = truth.outcomes.get(batch.turn)
+            require(is_committed is not None, "the LSO passed {} of {}, undecided", header.base_offset, batch.turn)
+            marker = self._marked.get(batch.turn)
+            require(marker is not None and marker < self.high_watermark, "{} is read before its marker", batch.turn)
             is_dropped = any(
                 txn.producer_id == header.producer_id and txn.first_offset <= header.base_offset <= txn.last_offset
                 for txn in self._aborted

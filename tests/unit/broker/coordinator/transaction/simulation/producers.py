@@ -1,5 +1,6 @@
 """Clients as the simulation has them: plain producers, and those that read, process and write with a group."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,12 +62,21 @@ class Client:
         self._asked = call, then
         self._asked_ms = self.coordinator.now_ms
 
+        def arrive(then: Then) -> None:
+            if number == self._number or not self.has_only_timely_requests:
+                call(then)
+
         def respond(result: Any) -> None:
             if self.is_running and number == self._number and self._asked is not None:
                 self._asked = None
                 then(result)
 
-        self.network.send(call, respond)
+        self.network.send(arrive, respond)
+
+    @property
+    def has_only_timely_requests(self) -> bool:
+        """Whether copies of requests do not come after later requests."""
+        return False
 
     def ask_again(self) -> None:
         """Send the request again if the response takes long."""
@@ -103,8 +113,15 @@ class Writer(Client):
         super().__init__(network, coordinator)
         self.name = name
         """The transactional id."""
+        self.is_version_1 = False
+        """Whether it says what will be part of a transaction before it writes, and keeps its epoch.
+
+        A late copy of its requests is not told from one of the next transaction: none comes so late.
+        """
         self.producer = NOBODY
         self.sent: list[Sent] = []
+        self.sequences: Counter[int] = Counter()
+        """The next sequence for each partition."""
         self.has_failed = False
 
     @property
@@ -113,12 +130,13 @@ class Writer(Client):
 
     def begin_epoch(self) -> None:
         self.sent = []
+        self.sequences.clear()
         self.has_failed = False
 
     def write(self, number: int, values: tuple[Token, ...]) -> None:
         """Send a batch to partition `number`."""
-        sequence = sum(len(batch.values) for batch in self.sent if batch.number == number)
-        batch = Sent(number, make_header(self.producer, sequence, len(values)), values, 0)
+        batch = Sent(number, make_header(self.producer, self.sequences[number], len(values)), values, 0)
+        self.sequences[number] += len(values)
         self.sent.append(batch)
         self._send(batch)
 
@@ -137,9 +155,11 @@ class Writer(Client):
             elif not result.retriable and batch in self.sent:
                 self.has_failed = True
 
-        self.network.send(
-            lambda then: self.coordinator.produce(self.name, batch.number, batch.header, batch.values, then), told
-        )
+        def call(then: Then) -> None:
+            if not self.is_version_1 or (batch in self.sent and not batch.is_acknowledged):
+                self.coordinator.produce(self.name, batch.number, batch.header, batch.values, self.is_version_1, then)
+
+        self.network.send(call, told)
 
 
 class PlainProducer(Writer):
@@ -150,15 +170,26 @@ class PlainProducer(Writer):
         self.serial = serial
         self.note: Note | None = None
         self.commit_count = 0
+        self.is_version_1 = self.random.random() < 0.4
         self._timeout_ms = self.random.choice(TIMEOUTS_MS)
         self._must_initialise = True
         self._written = 0
+        self._enrolled: set[int | str] = set()
+        """What is part of the transaction: the numbers of partitions, and the group."""
+        self._unsent: list[tuple[int, tuple[Token, ...]]] = []
+        """Batches for partitions that are not part of it yet."""
+
+    @property
+    def has_only_timely_requests(self) -> bool:
+        return self.is_version_1
 
     def work(self) -> None:
         if self._must_initialise:
             self._initialise()
         elif self.note is None:
             self.begin()
+        elif self._unsent and not self.has_failed:
+            self._enrol(self._unsent[0][0])
         else:
             self.write_again()
             if self.has_failed and self.random.random() < 0.3:
@@ -189,6 +220,28 @@ class PlainProducer(Writer):
             values.append(("plain", self.serial, self._written))
         self.write_values(note, tuple(values))
 
+    def write(self, number: int, values: tuple[Token, ...]) -> None:
+        if self.is_version_1 and number not in self._enrolled:
+            self._unsent.append((number, values))
+        else:
+            super().write(number, values)
+
+    def _enrol(self, part: int | str) -> None:
+        producer = self.producer
+        self.ask(
+            lambda then: self.coordinator.enrol(self.name, producer, part, then),
+            lambda result: self._was_enrolled(part, result),
+        )
+
+    def _was_enrolled(self, part: int | str, result: Any) -> None:
+        if isinstance(result, ApiError):
+            self.has_failed = self.has_failed or not result.retriable
+            return
+        self._enrolled.add(part)
+        unsent, self._unsent = self._unsent, []
+        for number, values in unsent:
+            self.write(number, values)
+
     def write_values(self, note: Note, values: tuple[Token, ...]) -> None:
         """Write a batch to some partition."""
         number = self.random.choice(list(self.coordinator.partitions))
@@ -218,7 +271,7 @@ class PlainProducer(Writer):
         self.note.is_commit_asked = self.note.is_commit_asked or commits
         producer = self.producer
         self.ask(
-            lambda then: self.coordinator.end(self.name, producer, commits, then),
+            lambda then: self.coordinator.end(self.name, producer, commits, self.is_version_1, then),
             lambda result: self._ended(result, commits=commits),
         )
 
@@ -227,14 +280,22 @@ class PlainProducer(Writer):
         assert note is not None
         if isinstance(result, Incarnation):
             note.is_committed = commits
+            is_all_written = self.is_all_acknowledged and not self.has_failed and not self._unsent
             self.transaction_ended(is_committed=commits)
-            self._become(result)
+            if not self.is_version_1:
+                self._become(result)
+                return
+            require(result == self.producer or not commits, "{} became {}", self.producer, result)
+            self.sent = []
+            if result != self.producer or not is_all_written:  # sequences would have gaps
+                self._must_initialise = True
+                self.begin_epoch()
             return
         if result.retriable:
             self._end(commits=commits)
             return
         is_known_loss = isinstance(result, InvalidTxnState)
-        was_committed = self.coordinator.truth.outcomes.get(self.producer)
+        was_committed = self.is_version_1 or self.coordinator.truth.latest.get(self.producer)
         require(not (is_known_loss and commits and was_committed), "a commit that succeeded was refused: {}", result)
         if isinstance(result, (ProducerFenced, InvalidProducerIdMapping, TransactionalIdNotFound)):
             self._give_up()
@@ -250,6 +311,8 @@ class PlainProducer(Writer):
         """Do what follows from an end. What is not known to be committed may be."""
         self.note = None
         self.commit_count += is_committed
+        self._enrolled.clear()
+        self._unsent.clear()
 
     def _give_up(self) -> None:
         self.is_final = True
@@ -316,6 +379,8 @@ class Pair(PlainProducer):
     def go_on(self, note: Note) -> None:
         if self._are_offsets_added and self.is_all_acknowledged:
             self._end(commits=True)
+        elif self.is_version_1 and GROUP not in self._enrolled:
+            self._enrol(GROUP)
         elif not self._are_offsets_added:
             self._add_offsets()
 
@@ -330,7 +395,10 @@ class Pair(PlainProducer):
         item = OffsetCommitPartition(partition.topic_id, "", partition.number, end)
         request = OffsetCommitRequest(GROUP, [item], self.process.member_id, self.process.epoch)
         producer = self.producer
-        self.ask(lambda then: self.coordinator.commit_offsets(self.name, producer, request, then), self._offsets_added)
+        self.ask(
+            lambda then: self.coordinator.commit_offsets(self.name, producer, request, self.is_version_1, then),
+            self._offsets_added,
+        )
 
     def _offsets_added(self, result: Any) -> None:
         if isinstance(result, ApiError):

@@ -9,6 +9,13 @@ from warmlog_broker.coordinator.transaction.decisions.state import Incarnation, 
 
 Token = tuple[object, ...]
 """A record: whose it is, and its number."""
+Turn = tuple[int, ...]
+"""What no other transaction has: its producer, and when it began; of a member of a job, its producer."""
+
+
+def turn_of(found: TransactionalId | Job, producer: Incarnation) -> Turn:
+    """Return that of the last transaction of a producer with this id."""
+    return producer if isinstance(found, Job) else (*producer, found.value.began_ms)
 
 
 @dataclass(slots=True, eq=False)
@@ -26,8 +33,10 @@ class Note:
 class Truth:
     """What must be true of everything that is read."""
 
-    outcomes: dict[Incarnation, bool] = field(default_factory=dict)
-    """Whether the transaction was committed, by its producer."""
+    outcomes: dict[Turn, bool] = field(default_factory=dict)
+    """Whether the transaction was committed. Members have one each: it is that of their producer."""
+    latest: dict[Incarnation, bool] = field(default_factory=dict)
+    """The same of the last transaction of each producer."""
     versions: dict[str, list[int]] = field(default_factory=dict)
     """The versions of each job that were committed, in their order."""
     members: dict[Incarnation, tuple[str, int]] = field(default_factory=dict)
@@ -43,8 +52,10 @@ class Truth:
     def look(self, found: TransactionalId | Job) -> None:
         """Note what is decided about a transactional id. Nothing is decided twice, and versions rise."""
         for outcome in found.outcomes:
-            producer = Incarnation(outcome.marker.producer_id, outcome.marker.epoch - 1)
-            known = self.outcomes.setdefault(producer, outcome.commits)
+            producer = Incarnation(outcome.marker.producer_id, outcome.marker.epoch - (not outcome.keeps_epoch))
+            turn = turn_of(found, producer)
+            known = self.outcomes.setdefault(turn, outcome.commits)
+            self.latest[producer] = outcome.commits
             require(known == outcome.commits, "{} was decided twice, first with {}", producer, known)
             is_early = isinstance(found, Job) and not found.is_ending
             require(not is_early or producer in self.may_be_aborted, "{} was aborted, as nobody asked for", producer)
