@@ -24,24 +24,29 @@ RETRY_S = 0.01
 """The pause after a read that found nothing: the rest is not durable yet, or files were being replaced."""
 
 
-async def load(partition: Partition, state: State, threads: Executor) -> int:
+async def load(partition: Partition, state: State, threads: Executor, reading: asyncio.Lock) -> int:
     """Replay all records of `partition` into `state`, and return their number.
 
-    No turn of the event loop is between the look at the end of the log and the return: `state` is what the log holds.
-    Raises what `LogReader.read` raises, CorruptBatch, or an OSError from the disk.
+    It holds `reading` while there is something to read, but not while it waits for what is not committed yet: that may
+    take as long as another broker does, and no other load waits for it. No turn of the event loop is between the look
+    at the end of the log and the return: `state` is what the log holds. Raises what `LogReader.read` raises,
+    CorruptBatch, or an OSError from the disk.
     """
     count = 0
     offset = partition.log.reader.earliest().offset
     while True:
-        previous_offset = offset
-        offset, records = await _read(partition, offset, threads)
-        async for record in in_turns(records, RECORDS_A_TURN):
-            state.replay(record)
-        count += len(records)
-        if offset >= partition.log.log_end_offset:
-            return count
-        if offset == previous_offset:
-            await asyncio.sleep(RETRY_S)
+        async with reading:
+            has_found = True
+            while has_found:
+                previous_offset = offset
+                offset, records = await _read(partition, offset, threads)
+                async for record in in_turns(records, RECORDS_A_TURN):
+                    state.replay(record)
+                count += len(records)
+                if offset >= partition.log.log_end_offset:
+                    return count
+                has_found = offset > previous_offset
+        await asyncio.sleep(RETRY_S)
 
 
 async def _read(partition: Partition, offset: int, threads: Executor) -> tuple[int, list[Record]]:

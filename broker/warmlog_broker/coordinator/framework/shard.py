@@ -101,8 +101,8 @@ class ShardSurroundings(Generic[S]):
     threads: Executor
     """They read files."""
     now_ms: Callable[[], int]
-    loading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Shards are loaded one after another."""
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Shards read their logs one after another."""
 
 
 @dataclass(slots=True, eq=False)
@@ -310,11 +310,10 @@ class Shard(Generic[S]):
         name = self.partition.key.directory_name
         while True:
             try:
-                async with self._around.loading:
-                    began_s = self._loop.time()
-                    self._state = self._around.make_state()
-                    count = await load(self.partition, self._state, self._around.threads)
-                    break
+                began_s = self._loop.time()
+                self._state = self._around.make_state()
+                count = await load(self.partition, self._state, self._around.threads, self._around.reading)
+                break
             except (ApiError, OSError, MemoryError) as error:
                 problem = f"the log of {name} cannot be read: {error}"
             except Exception as error:

@@ -442,11 +442,11 @@ async def test_a_load_takes_many_turns_of_the_event_loop(make_partition: MakePar
         assert turns >= 10_000 / RECORDS_A_TURN
 
 
-async def test_shards_with_one_lock_are_loaded_one_after_another(
+async def test_shards_with_one_lock_read_their_logs_one_after_another(
     make_partition: MakePartition, threads: Executor
 ) -> None:
     lock = asyncio.Lock()
-    shards = [make_shard(make_partition(number), threads, loading=lock) for number in range(3)]
+    shards = [make_shard(make_partition(number), threads, reading=lock) for number in range(3)]
     async with lock:
         for shard in shards:
             shard.load()
@@ -455,6 +455,23 @@ async def test_shards_with_one_lock_are_loaded_one_after_another(
     for shard in shards:
         await active(shard)
         shard.close("the test is over")
+
+
+async def test_a_shard_that_waits_for_its_high_watermark_keeps_no_other_from_loading(
+    make_partition: MakePartition, threads: Executor
+) -> None:
+    lock = asyncio.Lock()
+    waiting, other = (make_shard(make_partition(number), threads, reading=lock) for number in range(2))
+    waiting.partition.append(batch_of([b"not committed"]), ACKS_ALL, lambda _: None, now_ms=NOW_MS)
+    waiting.load()
+    for _ in range(3):
+        await asyncio.sleep(0.01)
+    with closing(other):
+        await loaded(other)
+        assert waiting.status is ShardStatus.LOADING
+    flush(waiting.partition)
+    with closing(waiting):
+        await active(waiting)
 
 
 # Fair turns by key, against a model that keeps every arrival in a list

@@ -70,9 +70,9 @@ def make_shard(
     threads: Executor,
     events: Events | None = None,
     *,
-    loading: asyncio.Lock | None = None,
+    reading: asyncio.Lock | None = None,
 ) -> Shard[Numbers]:
-    around = ShardSurroundings(Numbers, events or Events(), threads, lambda: NOW_MS, loading or asyncio.Lock())
+    around = ShardSurroundings(Numbers, events or Events(), threads, lambda: NOW_MS, reading or asyncio.Lock())
     return Shard(partition, around)
 
 
