@@ -10,7 +10,7 @@ import gc
 import logging
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -124,7 +124,6 @@ class LogOpener:
             now_ms=now_ms(),
             stored=NEVER_STORED if is_new else directory.stored_state(key),
             is_start_known=not is_new and directory.knows_start(key),
-            marks_gaps=is_new or directory.format.marks_gaps,
             max_leader_epoch=leader_epoch,
             after_bytes=self._after_bytes,
         )
@@ -183,7 +182,6 @@ async def load_partitions(
     await cluster.begin_epochs(_left_open(assignments, directories))
     opening = partial(_open_logs, assignments, cluster.state, opener, config, progress)
     loaded = await loop.run_in_executor(threads, opening)
-    await loop.run_in_executor(threads, _mark_gaps, directories, loaded)
     await _reserve_adopted_producers(cluster, loaded.values())
     await node.commit(new_assignments(assignments, loaded, topics))
     return Stored(
@@ -228,19 +226,6 @@ def _open_logs(
             key, directory = waiting[future]
             loaded[key.topic][key.partition] = _outcome(key, directory, future)
     return loaded
-
-
-def _mark_gaps(directories: DirectorySet, loaded: Mapping[str, dict[int, LoadedPartition]]) -> None:
-    """Note in each directory whose logs were all opened that these have their marks of gaps."""
-    failed = {
-        each.directory
-        for partitions in loaded.values()
-        for each in partitions.values()
-        if each.log is None or each.log.recovery_report.is_unmarked
-    }
-    for directory in directories.live:
-        if directory not in failed:
-            directory.gaps_are_marked()
 
 
 def _left_open(assignments: Assignments, directories: DirectorySet) -> list[TopicPartition]:

@@ -12,7 +12,6 @@ from warmlog_broker.storage.directory.data_dir import FORMAT_NAME, KAFKA_PROPERT
 from warmlog_broker.storage.directory.dir_lock import exclusive_lock
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_files import METADATA_NAME
-from warmlog_broker.storage.directory.properties import DirectoryFormat, UnsupportedFormat, read_format
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
 from warmlog_broker.storage.segment.segment_files import base_offsets_in
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
@@ -72,10 +71,6 @@ def _read_metadata(path: Path, report: Report) -> MetadataState:
 def _known_partitions(path: Path, state: MetadataState, report: Report) -> dict[TopicPartition, Expectations]:
     """Return what the metadata log says about each partition."""
     known = {}
-    try:
-        marks_gaps = (read_format(path) or DirectoryFormat()).marks_gaps
-    except (UnsupportedFormat, OSError):
-        marks_gaps = False
     for topic in state.topics.values():
         try:
             config = LogConfig.from_settings(topic.settings)
@@ -85,7 +80,6 @@ def _known_partitions(path: Path, state: MetadataState, report: Report) -> dict[
         expectations = Expectations(
             topic_id=UUID(bytes=topic.topic_id),
             has_dense_offsets=config.has_dense_offsets,
-            marks_gaps=marks_gaps,
             index_interval_bytes=config.index_interval_bytes,
             check_record=record_check(topic.name) if topic.is_internal else None,
         )

@@ -33,7 +33,6 @@ from typing import NamedTuple, Self
 from uuid import UUID, uuid4
 
 import msgspec
-from msgspec.structs import replace
 
 from warmlog_broker.storage.directory.dir_lock import LOCK_NAME, DirectoryLocked, lock_for_broker
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets, write_offsets
@@ -172,32 +171,13 @@ class DataDirectory:
         """
         found = self.format
         with _as_directory_error(self.path):
-            wanted = DirectoryFormat(
-                cluster_id or found.cluster_id,
-                found.directory_id or known_id or uuid4(),
-                marks_gaps=found.marks_gaps or self.is_new,
-            )
-            self._write_format(wanted)
+            wanted = DirectoryFormat(cluster_id or found.cluster_id, found.directory_id or known_id or uuid4())
+            if wanted != found:
+                write_format(self.path, wanted)
+                self._format = wanted
             assert wanted.directory_id is not None
             self.directory_id = wanted.directory_id
             self._read_state()
-
-    def gaps_are_marked(self) -> None:
-        """Note, once, that all logs here were opened, and so have their marks, which this makes durable.
-
-        An error of the disk is logged: the next start does it.
-        """
-        if not self.format.marks_gaps:
-            os.sync()
-            try:
-                self._write_format(replace(self.format, marks_gaps=True))
-            except OSError as error:
-                logger.warning("%s: it could not be noted that its logs have marks of gaps: %s", self.path, error)
-
-    def _write_format(self, wanted: DirectoryFormat) -> None:
-        if self._format != wanted:
-            write_format(self.path, wanted)
-            self._format = wanted
 
     def require_room(self, size_bytes: int) -> None:
         """OSError if the file system has less free space than `size_bytes`."""

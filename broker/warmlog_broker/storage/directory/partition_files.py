@@ -10,14 +10,17 @@ a gap in a log that was never compacted is damage. A log that was compacted keep
 delete again, even if its first compaction was cancelled half way; a copy of it has them from the start, whatever its
 own settings. So this file is written, durably, before the first compacted segment is added or the first batch after a
 gap is appended to a copy. Without it the next start would take the batches after a gap for damage. It has the version
-alone, or one more line, if only Kafka can have compacted the log::
+alone. Development versions of 0.2 wrote what is in `row-gaps` into it; that is read as if it were there. Anything else
+is taken for the version alone.
+
+**`row-gaps`**: the mark of a log. Kafka may have compacted what it has up to an offset, and nothing after that::
 
     version: 0
     rows_up_to: 4711          batches of rows may follow a gap that ends at or below this offset; nothing else may
 
-Adoption writes that line. So does the first start of a version that knows it, for each log that is there
-(`DirectoryFormat.marks_gaps`): until then, any gap before rows could be one of Kafka's. Versions before that take it
-for the version alone, and so does a reader of a damaged file.
+A log is marked when it is created, with 0, and when it is adopted, with its end. One without a mark, or with a damaged
+one, comes from a version that did not write it, or from another directory: any gap before its rows may be one of
+Kafka's. The start that finds it marks it, with its end. So the file need not be durable.
 
 **`truncation`**: a truncation that the checkpoints do not reflect yet. It changes several files, and the checkpoints of
 the data directory may be above its offset for a while. So this file is written first, durably, and from then on the log
@@ -53,6 +56,7 @@ its beginning::
 import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -65,6 +69,7 @@ from warmlog_protocol.errors import StorageError
 
 METADATA_NAME = "partition.metadata"
 GAPS_NAME = "offset-gaps"
+ROW_GAPS_NAME = "row-gaps"
 TRUNCATION_NAME = "truncation"
 RESTART_POINT_NAME = "restart-point"
 
@@ -129,32 +134,39 @@ class Gaps(NamedTuple):
 
 
 NO_GAPS = Gaps()
-ROWS_HAVE_GAPS = Gaps(rows_up_to=1 << 63)
-"""As long as it is not known which logs Kafka wrote."""
+UNMARKED = Gaps(rows_up_to=1 << 63)
+"""Of a log without a mark: how much of it Kafka wrote is not known."""
 
 
-def note_gaps(directory: Path, rows_up_to: int | None = None, *, sync: bool = True) -> None:
-    """Write that the log may have gaps, everywhere or before rows. `sync`: durably, and in place of another content."""
-    content = _pack() if rows_up_to is None else _pack(rows_up_to=rows_up_to)
-    if sync:
-        replace_file(directory / GAPS_NAME, content)
-    else:
-        write_file(directory / GAPS_NAME, content, sync=False)
+def note_gaps(directory: Path) -> None:
+    """Write, durably, that the log may have gaps everywhere."""
+    replace_file(directory / GAPS_NAME, _pack())
+
+
+def mark_row_gaps(directory: Path, rows_up_to: int) -> None:
+    """Write the mark of a log that has none. A crash may lose it."""
+    write_file(directory / ROW_GAPS_NAME, _pack(rows_up_to=rows_up_to), sync=False)
 
 
 def read_gaps(directory: Path) -> Gaps:
-    """Return what the file says; what is damaged in it is taken for gaps everywhere."""
-    path = directory / GAPS_NAME
+    """Return what the two files say."""
     try:
-        content = path.read_bytes()
-        if content == _pack():
-            return Gaps(everywhere=True)
+        return _read_row_gaps(directory / GAPS_NAME) or Gaps(everywhere=True)
+    except FileNotFoundError:
+        pass
+    try:
+        return _read_row_gaps(directory / ROW_GAPS_NAME) or UNMARKED
+    except FileNotFoundError:
+        return UNMARKED
+
+
+def _read_row_gaps(path: Path) -> Gaps | None:
+    """Return the mark at `path`; None for another content. FileNotFoundError if there is no file."""
+    content = path.read_bytes()
+    with suppress(StorageError, ValueError):
         (rows_up_to,) = _unpack(path, content, ("rows_up_to",))
         return Gaps(rows_up_to=int(rows_up_to))
-    except FileNotFoundError:
-        return NO_GAPS
-    except (StorageError, ValueError):
-        return Gaps(everywhere=True)
+    return None
 
 
 class Truncation(NamedTuple):

@@ -6,7 +6,6 @@
     format.version=1                                      a newer one is refused
     cluster.id=bb3c5d74-c1c5-4c6b-9b0a-7b6b3b9c3a42       the cluster that the directory belongs to
     directory.id=0d5f9a3e-5f0c-4d63-8a3e-6c1f0a1f2b3c     unique to each data directory
-    gaps.marked=true                                      see DirectoryFormat.marks_gaps
 
 The ids detect a disk that was swapped, copied or taken from another broker. A file without them, as older versions
 wrote it, gets them at the next start. Other keys are ignored.
@@ -23,7 +22,6 @@ from warmlog_protocol.errors import WarmlogError
 FORMAT_NAME = "warmlog.properties"
 FORMAT_VERSION = 1
 _VERSION_KEY, _CLUSTER_KEY, _DIRECTORY_KEY = "format.version", "cluster.id", "directory.id"
-_GAPS_KEY, _YES = "gaps.marked", "true"
 
 
 class DataDirectoryError(WarmlogError):
@@ -43,8 +41,6 @@ class DirectoryFormat(Struct, frozen=True):
 
     cluster_id: str | None = None
     directory_id: UUID | None = None
-    marks_gaps: bool = False
-    """Whether each log that Kafka may have compacted has a mark (`partition_files.Gaps`). 0.1.0 did not write it."""
 
 
 def read_format(directory: Path) -> DirectoryFormat | None:
@@ -72,8 +68,7 @@ def read_format(directory: Path) -> DirectoryFormat | None:
     except ValueError:
         raise UnsupportedFormat(f"{path}: expected an id after {_DIRECTORY_KEY}=, found {directory_id!r}") from None
     cluster_id = values.get(_CLUSTER_KEY)
-    marks_gaps = values.get(_GAPS_KEY, "").strip() == _YES
-    return DirectoryFormat(None if cluster_id is None else cluster_id.strip(), parsed, marks_gaps)
+    return DirectoryFormat(None if cluster_id is None else cluster_id.strip(), parsed)
 
 
 def write_format(directory: Path, form: DirectoryFormat) -> None:
@@ -82,6 +77,4 @@ def write_format(directory: Path, form: DirectoryFormat) -> None:
         lines.append(f"{_CLUSTER_KEY}={form.cluster_id}")
     if form.directory_id is not None:
         lines.append(f"{_DIRECTORY_KEY}={form.directory_id}")
-    if form.marks_gaps:
-        lines.append(f"{_GAPS_KEY}={_YES}")
     replace_file(directory / FORMAT_NAME, "".join(f"{line}\n" for line in lines).encode())

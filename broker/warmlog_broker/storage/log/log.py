@@ -74,7 +74,6 @@ class Log:
         topic_id: UUID | None = None,
         stored: StoredState = NEVER_STORED,
         is_start_known: bool = False,
-        marks_gaps: bool = True,
         max_leader_epoch: int | None = None,
         random_below: Callable[[int], int] = randrange,
         after_bytes: Callable[[int], None] = lambda _: None,
@@ -83,7 +82,6 @@ class Log:
 
         On return all that the log holds is durable, except a new log's empty files, which its first flush syncs. What
         was found and done is in `recovery_report`. `is_start_known`: the log start in `stored` is from a checkpoint.
-        `marks_gaps`: as in LoadRequest.
         `max_leader_epoch` is the newest epoch that the partition has had, if known. `after_bytes` is called with the
         size of each part that was checked. Raises InconsistentTopicId if the
         directory belongs to another topic id, and StorageError if the disk fails.
@@ -99,7 +97,6 @@ class Log:
                 max_leader_epoch,
                 truncation,
                 is_start_known=is_start_known and truncation is None,
-                marks_gaps=marks_gaps,
                 after_bytes=after_bytes,
             )
             log = cls(key, factory, load_log(request))

@@ -26,6 +26,7 @@ from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, pack_epo
 from warmlog_broker.storage.directory.partition_files import (
     GAPS_NAME,
     METADATA_NAME,
+    ROW_GAPS_NAME,
     TRUNCATION_NAME,
     pack_partition_metadata,
 )
@@ -191,7 +192,7 @@ class LogCopy(Struct):
             if path.suffix == ".txnindex" and _copy_small(path, target, sync=False):
                 self._unsynced.append(target)
         self._remove_stale_files()
-        for name in (GAPS_NAME, TRUNCATION_NAME):
+        for name in (GAPS_NAME, ROW_GAPS_NAME, TRUNCATION_NAME):
             if _copy_small(local.directory / name, self.directory / name, sync=False):
                 self._unsynced.append(self.directory / name)
         source.producers.end_offset = source.log_end_offset

@@ -27,11 +27,11 @@ from warmlog_broker.storage.directory.partition_files import (
     METADATA_NAME,
     NO_GAPS,
     RESTART_POINT_NAME,
-    ROWS_HAVE_GAPS,
+    UNMARKED,
     Gaps,
     RestartPoint,
     Truncation,
-    note_gaps,
+    mark_row_gaps,
     pack_partition_metadata,
     read_gaps,
     read_restart_point,
@@ -106,8 +106,6 @@ class LoadRequest(Struct, frozen=True):
     """Called with the size of each part that was checked."""
     is_start_known: bool = False
     """Whether the log start in `stored` is exact: then a first segment above it means that earlier ones are lost."""
-    marks_gaps: bool = True
-    """See `DirectoryFormat`. If not, a log that is there gets the mark, which is not durable on return."""
 
     @property
     def directory(self) -> Path:
@@ -166,9 +164,6 @@ def load_log(request: LoadRequest) -> LoadedLog:
     segments = [request.open_segment(base_offset) for base_offset in listing.base_offsets]
     epochs, are_epochs_lost = _read_epochs(request, report)
     gaps = read_gaps(request.directory)
-    is_unmarked = not request.marks_gaps and gaps == NO_GAPS
-    if is_unmarked:
-        gaps = ROWS_HAVE_GAPS
     unfinished = None if request.truncation is None or request.truncation.is_done else request.truncation
     if unfinished is not None:
         segments = _resume_truncation(request, unfinished, segments, listing, epochs, report)
@@ -182,14 +177,12 @@ def load_log(request: LoadRequest) -> LoadedLog:
     if unfinished is not None and found.end_offset > unfinished.offset:
         found.segments[-1].truncate_to(unfinished.offset, request.now_ms)
         found = found._replace(end_offset=unfinished.offset)
-    if is_unmarked:
+    if gaps == UNMARKED:
         gaps = Gaps(rows_up_to=found.end_offset)
-        if found.end_offset > found.segments[0].base_offset:
-            try:
-                note_gaps(request.directory, found.end_offset, sync=False)
-            except OSError as error:  # a full disk: the log can be read all the same
-                logger.warning("%s: the mark of its gaps could not be written: %s", request.directory, error)
-                report.is_unmarked = True
+        try:
+            mark_row_gaps(request.directory, found.end_offset)
+        except OSError as error:  # a full disk: the log can be read all the same, and the next start marks it
+            logger.warning("%s: the mark of its gaps could not be written: %s", request.directory, error)
     has_point = listing.has_restart_point if report.was_clean else found.restart_offset == found.end_offset
     loaded = LoadedLog(
         segments=LogSegments(found.segments),

@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
-from warmlog_broker.storage.directory.partition_files import NO_GAPS, ROWS_HAVE_GAPS, Gaps, RestartPoint
+from warmlog_broker.storage.directory.partition_files import NO_GAPS, UNMARKED, Gaps, RestartPoint
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
@@ -57,8 +57,6 @@ class RecoveryReport(Struct):
     """Damage below the recovery point: nothing was cut there."""
     rebuilt: list[str] = field(default_factory=list)
     """Side files that were missing or damaged, and why each was rebuilt."""
-    is_unmarked: bool = False
-    """The mark of its gaps could not be written: the next start does that."""
 
     @property
     def is_uneventful(self) -> bool:
@@ -146,7 +144,7 @@ class RecoveryPlace(Place):
         if not self.rules.gaps.allow(header):
             return True
         crosses_recovery_point = self.next_offset < self.end_offset < header.base_offset
-        return self.rules.gaps == ROWS_HAVE_GAPS and (self.is_above_recovery_point or crosses_recovery_point)
+        return self.rules.gaps == UNMARKED and (self.is_above_recovery_point or crosses_recovery_point)
 
     def _follows_hole(self, records: FileRecords, header: BatchHeader, position: int) -> bool:
         """Whether batches are missing below the recovery point and this one comes after them.
@@ -263,7 +261,7 @@ def _recover_in_order(
         expected_offset = place.next_offset
         if resumed is None and segment.base_offset != expected_offset:
             reason = f"segment {segment.base_offset} does not follow offset {expected_offset}"
-            is_marked = rules.gaps != ROWS_HAVE_GAPS and not place.is_hole(segment.base_offset)
+            is_marked = rules.gaps != UNMARKED and not place.is_hole(segment.base_offset)
             must_follow = place.is_above_recovery_point and rules.has_dense_offsets and not is_marked
             if must_follow or (segment.base_offset > rules.recovery_point and not _begin_as_named(segments[number:])):
                 set_aside(segments[number:], reason, report)

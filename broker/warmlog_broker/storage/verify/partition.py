@@ -19,9 +19,8 @@ from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_files import (
     GAPS_NAME,
     METADATA_NAME,
-    NO_GAPS,
     RESTART_POINT_NAME,
-    ROWS_HAVE_GAPS,
+    ROW_GAPS_NAME,
     TRUNCATION_NAME,
     read_gaps,
     read_partition_metadata,
@@ -88,8 +87,6 @@ def _verify_files(directory: Path, walk: LogWalk) -> None:
         report.note(f"{directory}: not checked: {summarize(listing.others)}")
     walk.base_offsets = listing.base_offsets
     walk.gaps = read_gaps(directory)
-    if not walk.expected.marks_gaps and walk.gaps == NO_GAPS:
-        walk.gaps = ROWS_HAVE_GAPS
     walk.wants_dense_offsets = walk.expected.has_dense_offsets and not walk.gaps.everywhere
     walk.next_offset = listing.base_offsets[0] if listing.base_offsets else 0
     snapshots = _Snapshots(directory, listing.snapshot_offsets, walk)
@@ -198,7 +195,7 @@ def _list_files(directory: Path) -> _Listing:
             listing.snapshot_offsets.append(base_offset)
         elif kind in KINDS:
             sides.append((base_offset, name))
-        elif name not in (EPOCHS_NAME, METADATA_NAME, TRUNCATION_NAME, GAPS_NAME, RESTART_POINT_NAME):
+        elif name not in (EPOCHS_NAME, METADATA_NAME, TRUNCATION_NAME, GAPS_NAME, ROW_GAPS_NAME, RESTART_POINT_NAME):
             listing.others.append(name)
     bases = set(listing.base_offsets)
     for base_offset, name in sides:

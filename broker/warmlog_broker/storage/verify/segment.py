@@ -72,8 +72,6 @@ class Expectations:
     topic_id: UUID | None = None
     has_dense_offsets: bool = False
     """Whether a gap between offsets is damage."""
-    marks_gaps: bool = True
-    """See `DirectoryFormat`."""
     index_interval_bytes: int | None = None
     """How dense the index entries are."""
     check_record: RecordCheck | None = None

@@ -16,7 +16,7 @@ from uuid import UUID
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME
-from warmlog_broker.storage.directory.partition_files import METADATA_NAME, note_gaps, pack_partition_metadata
+from warmlog_broker.storage.directory.partition_files import METADATA_NAME, mark_row_gaps, pack_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.copy_bytes import copy_bytes
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
@@ -100,7 +100,7 @@ def copy_partition(
     end, high_watermark = summary.next_offset, source.high_watermark
     if high_watermark is not None and high_watermark < end:
         remarks.append(f"offsets from {high_watermark} to {end - 1}, above Kafka's high watermark, become readable")
-    note_gaps(target, end)
+    mark_row_gaps(target, end)
     log_start = max(source.log_start_offset or 0, summary.base_offsets[0])
     offsets = LogOffsets(end, log_start, end)
     return AdoptedLog(source.key, offsets, summary, report.counts.log_bytes, len(closed), tuple(remarks))
@@ -116,7 +116,6 @@ def _recover(target: Path, source: KafkaPartition, now_ms: int) -> list[str]:
         open_files=OpenFiles(),
         now_ms=now_ms,
         stored=StoredState(offsets, None),
-        marks_gaps=False,
     )
     log.close()
     return [] if log.recovery_report.is_uneventful else [str(log.recovery_report)]

@@ -15,7 +15,7 @@ from unit.broker.storage.cleaner.compaction_room import CompactionRoom
 from unit.broker.storage.log_room import QUICK, LogRoom, read_batches, read_values
 from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.directory.data_dir import CleanEnd, StoredState
-from warmlog_broker.storage.directory.partition_files import GAPS_NAME, note_gaps
+from warmlog_broker.storage.directory.partition_files import GAPS_NAME, Gaps, mark_row_gaps, note_gaps, read_gaps
 from warmlog_broker.storage.directory.topic_partition import parse_directory_name
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.log_copy import LogCopy, make_directory
@@ -228,6 +228,14 @@ def test_a_copy_may_have_the_gaps_that_the_original_may_have(room: Room) -> None
     room.switch(room.begin())
     assert room.path(GAPS_NAME).exists()
     assert not room.log.reader.are_offsets_dense_from(0)
+
+
+def test_a_copy_has_the_mark_of_the_original(room: Room) -> None:
+    room.fill(3)
+    mark_row_gaps(room.directory, 2)
+    room.restart()
+    room.switch(room.begin())
+    assert room.log.local.gaps == read_gaps(room.directory) == Gaps(rows_up_to=2)
 
 
 def test_what_recovery_has_kept_aside_comes_along(room: Room) -> None:

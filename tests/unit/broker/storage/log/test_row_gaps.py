@@ -1,4 +1,4 @@
-"""A gap between rows is loss, unless Kafka may have left it: then the log has a mark that says up to where."""
+"""A gap between rows is loss, unless Kafka may have left it: the log's mark says up to where."""
 
 import errno
 from pathlib import Path
@@ -10,8 +10,10 @@ from warmlog_broker.storage.directory.partition_files import (
     GAPS_NAME,
     NO_GAPS,
     RESTART_POINT_NAME,
-    ROWS_HAVE_GAPS,
+    ROW_GAPS_NAME,
+    UNMARKED,
     Gaps,
+    mark_row_gaps,
     note_gaps,
     read_gaps,
 )
@@ -31,16 +33,22 @@ def is_read(log: Log) -> bool:
         return False
 
 
-def is_verified(room: LogRoom, *, marks_gaps: bool = True) -> bool:
+def is_verified(room: LogRoom) -> bool:
     report = Report()
-    expectations = Expectations(has_dense_offsets=True, marks_gaps=marks_gaps)
-    verify_partition(room.directory, expectations, report, pause=lambda: None)
+    verify_partition(room.directory, Expectations(has_dense_offsets=True), report, pause=lambda: None)
     return not any("a gap" in str(finding) for finding in report.findings)
+
+
+def mark(room: LogRoom, gaps: Gaps) -> None:
+    if gaps.everywhere:
+        note_gaps(room.directory)
+    else:
+        mark_row_gaps(room.directory, gaps.rows_up_to)
 
 
 @pytest.fixture(params=["within a segment", "between two"])
 def gapped(request: pytest.FixtureRequest, quick_path: Path) -> LogRoom:
-    """Offsets 0 and 5 in rows, and no mark."""
+    """Offsets 0 and 5 in rows, of a log that was created here."""
     room = LogRoom(quick_path)
     room.append(b"a", rows=True)
     if request.param == "between two":
@@ -56,8 +64,8 @@ def gapped(request: pytest.FixtureRequest, quick_path: Path) -> LogRoom:
     [(NO_GAPS, False), (Gaps(rows_up_to=4), False), (Gaps(rows_up_to=5), True), (Gaps(everywhere=True), True)],
 )
 def test_a_gap_is_loss_unless_the_mark_allows_it(gapped: LogRoom, gaps: Gaps, is_allowed: bool) -> None:
-    if gaps != NO_GAPS:
-        note_gaps(gapped.directory, None if gaps.everywhere else gaps.rows_up_to)
+    assert read_gaps(gapped.directory) == NO_GAPS
+    mark(gapped, gaps)
     gapped.restart()
     assert gapped.log.local.gaps == gaps
     assert is_read(gapped.log) is is_allowed
@@ -70,7 +78,7 @@ def test_a_gap_is_loss_unless_the_mark_allows_it(gapped: LogRoom, gaps: Gaps, is
 
 @pytest.mark.parametrize("gaps", [Gaps(rows_up_to=5), Gaps(everywhere=True)])
 def test_a_gap_that_the_mark_allows_is_not_cut_where_the_recovery_point_is_lost(gapped: LogRoom, gaps: Gaps) -> None:
-    note_gaps(gapped.directory, None if gaps.everywhere else gaps.rows_up_to)
+    mark(gapped, gaps)
     gapped.path(RESTART_POINT_NAME).unlink(missing_ok=True)
     gapped.crash(recovery_point=0)
     assert gapped.log.recovery_report.is_uneventful
@@ -83,22 +91,28 @@ def test_a_mark_that_cannot_be_written_costs_nothing_but_the_mark(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "no space left on device")
 
+    gapped.path(ROW_GAPS_NAME).unlink()
     gapped.close()
-    monkeypatch.setattr("warmlog_broker.storage.recovery.loader.note_gaps", full)
-    gapped.open(marks_gaps=False)
-    assert gapped.log.recovery_report.is_unmarked
+    monkeypatch.setattr("warmlog_broker.storage.recovery.loader.mark_row_gaps", full)
+    gapped.open()
+    assert read_gaps(gapped.directory) == UNMARKED
     assert is_read(gapped.log)
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_what_a_log_has_at_the_upgrade_is_read_as_before_and_what_comes_later_is_not(
-    gapped: LogRoom, is_clean: bool
+@pytest.mark.parametrize("mark_bytes", [None, b"", b"version: 0\nrows_up_to: x\n"], ids=["none", "empty", "damaged"])
+def test_what_a_log_without_a_mark_has_may_be_kafkas_and_what_comes_later_is_not(
+    gapped: LogRoom, is_clean: bool, mark_bytes: bytes | None
 ) -> None:
+    """As one of an earlier version, adopted by it after going back, or moved here by hand."""
+    gapped.path(ROW_GAPS_NAME).unlink()
+    if mark_bytes is not None:
+        gapped.path(ROW_GAPS_NAME).write_bytes(mark_bytes)
     gapped.close()
     if not is_clean:
         gapped.stored = gapped.stored._replace(clean_end=None)
-    assert is_verified(gapped, marks_gaps=False)
-    gapped.open(marks_gaps=False)
+    assert is_verified(gapped)
+    gapped.open()
     assert gapped.log.recovery_report.damage == []
     assert gapped.log.local.gaps == read_gaps(gapped.directory) == Gaps(rows_up_to=6)
     assert is_read(gapped.log)
@@ -109,7 +123,7 @@ def test_what_a_log_has_at_the_upgrade_is_read_as_before_and_what_comes_later_is
         with pytest.raises(CorruptBatch, match="offset 6 expected, offsets 9 to 9 found"):
             read_batches(gapped.log, 6, bound="log_end")
         gapped.close()
-        gapped.open(marks_gaps=False)
+        gapped.open()
         assert read_gaps(gapped.directory) == Gaps(rows_up_to=6), "the mark that is there stays"
     assert not is_verified(gapped)
 
@@ -119,17 +133,21 @@ def test_columns_have_no_gaps_of_kafka(quick_path: Path) -> None:
     room.append(b"a", rows=True)
     room.log.local.log_end_offset = 5
     room.append(b"b")
-    room.close()
-    room.open(marks_gaps=False)
+    room.path(ROW_GAPS_NAME).unlink()
+    room.restart()
     assert room.log.local.gaps == Gaps(rows_up_to=6)
     assert not is_read(room.log)
 
 
-def test_a_log_without_records_needs_no_mark(quick_path: Path) -> None:
+def test_a_mark_is_nothing_to_earlier_versions(quick_path: Path) -> None:
+    """They take any `offset-gaps` for gaps everywhere, and then old duplicates for batches that were compacted away."""
     room = LogRoom(quick_path)
-    room.close()
-    room.open(marks_gaps=False)
-    assert not room.path(GAPS_NAME).exists()
+    room.append(b"a", rows=True)
+    for _ in range(2):
+        assert not room.path(GAPS_NAME).exists()
+        assert not room.log.local.may_have_gaps
+        room.path(ROW_GAPS_NAME).unlink()
+        room.restart()
 
 
 def test_the_end_of_a_log_may_be_a_gap_of_kafka_up_to_the_mark(quick_path: Path) -> None:
@@ -164,8 +182,11 @@ def test_a_follower_takes_the_gaps_of_its_leader_over(quick_path: Path) -> None:
         (b"", Gaps(everywhere=True)),
     ],
 )
-def test_a_damaged_mark_allows_everything(tmp_path: Path, content: bytes, gaps: Gaps) -> None:
-    assert read_gaps(tmp_path) == NO_GAPS
-    (tmp_path / GAPS_NAME).write_bytes(content)
-    assert read_gaps(tmp_path) == gaps
-    assert ROWS_HAVE_GAPS.rows_up_to > gaps.rows_up_to
+def test_offset_gaps_means_what_it_did_and_needs_no_mark_beside_it(gapped: LogRoom, content: bytes, gaps: Gaps) -> None:
+    gapped.path(ROW_GAPS_NAME).unlink()
+    gapped.path(GAPS_NAME).write_bytes(content)
+    gapped.restart()
+    assert gapped.log.local.gaps == read_gaps(gapped.directory) == gaps
+    assert is_read(gapped.log)
+    assert not gapped.path(ROW_GAPS_NAME).exists()
+    assert gapped.path(GAPS_NAME).read_bytes() == content
