@@ -218,6 +218,33 @@ def test_only_the_directory_that_was_not_stopped_cleanly_is_checked(disks: list[
         check_all_served(broker)
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_an_earlier_metadata_log_costs_no_record_of_a_later_leader_epoch(disks: list[Path], is_clean: bool) -> None:
+    """As one from a backup: after it the broker crashed twice, so there are two leader epochs that it does not know."""
+    path = disks[0] / "metadata.log"
+    with BrokerProcess(disks[0]) as broker:
+        fill(broker)
+        earlier = path.read_bytes()
+        for number in range(2):
+            broker.kill()
+            broker.start()
+            with WireClient(broker.address) as client:
+                assert client.produce("t", batch_of([b"later %d" % number])).base_offset == number + 1
+        if is_clean:
+            assert broker.terminate() == 0
+        else:
+            broker.kill()
+        path.write_bytes(earlier)
+        for end in range(3, 5):
+            broker.start()
+            with WireClient(broker.address) as client:
+                assert client.offset_at("t", LATEST_TIMESTAMP) == end
+                assert all(batch_of([b"later %d" % number])[61:] in client.fetch("t", 0)[1] for number in range(2))
+                client.produce("t", batch_of([b"last"]))
+            assert "leader epochs were collected" not in broker.output
+            broker.kill()
+
+
 def test_a_directory_that_another_broker_holds_is_refused(disks: list[Path]) -> None:
     with BrokerProcess(*disks) as broker:
         broker.terminate()

@@ -34,9 +34,11 @@ from warmlog_broker.metadata.store import ClusterStore, NodeStore
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, DataDirectory
+from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, latest_epoch
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
+from warmlog_protocol.batch.header import NO_LEADER_EPOCH
 from warmlog_protocol.errors import ApiError, WarmlogError
 
 PROGRESS_INTERVAL_S = 1.0
@@ -179,7 +181,8 @@ async def load_partitions(
     loop, topics = asyncio.get_running_loop(), cluster.state.topics
     assignments = await loop.run_in_executor(threads, find_assignments, directories, cluster, node.state)
     await node.commit(assignments.changes)
-    await cluster.begin_epochs(_left_open(assignments, directories))
+    latest = await loop.run_in_executor(threads, _to_begin, assignments, directories, cluster.state)
+    await cluster.begin_epochs(latest)
     opening = partial(_open_logs, assignments, cluster.state, opener, config, progress)
     loaded = await loop.run_in_executor(threads, opening)
     await _reserve_adopted_producers(cluster, loaded.values())
@@ -228,6 +231,23 @@ def _open_logs(
     return loaded
 
 
+def _to_begin(assignments: Assignments, directories: DirectorySet, state: ClusterState) -> dict[TopicPartition, int]:
+    """Return the latest leader epoch in the log of each partition that needs a new one: see `begin_epochs`."""
+    found = dict.fromkeys(_left_open(assignments, directories), NO_LEADER_EPOCH)
+    later = []
+    for key, assigned in assignments.by_key.items():
+        if isinstance(assigned, Assigned) and not assigned.is_new:
+            latest = latest_epoch(assigned.directory.partition_path(key) / EPOCHS_NAME)
+            known = state.leader_epoch(state.topics[key.topic], key.partition)
+            if latest > known:
+                later.append(f"{key.directory_name} ({latest}, not {known})")
+            if latest > known or key in found:
+                found[key] = latest
+    if later:
+        _log.warning("logs have later leader epochs than the metadata log, which is an earlier copy: %s", _some(later))
+    return found
+
+
 def _left_open(assignments: Assignments, directories: DirectorySet) -> list[TopicPartition]:
     """Return the partitions whose logs the last stop did not close."""
     found, left_open = [], []
@@ -246,9 +266,12 @@ def _left_open(assignments: Assignments, directories: DirectorySet) -> list[Topi
     if unclean:
         _log.info("not stopped cleanly, its logs are checked: %s", ", ".join(map(str, unclean)))
     if left_open:
-        names = ", ".join(left_open[:MANY_NAMES]) + ", …" * (len(left_open) > MANY_NAMES)
-        _log.info("not closed by the last clean stop, %d logs are checked: %s", len(left_open), names)
+        _log.info("not closed by the last clean stop, %d logs are checked: %s", len(left_open), _some(left_open))
     return found
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:MANY_NAMES]) + ", …" * (len(names) > MANY_NAMES)
 
 
 def _not_loaded(key: TopicPartition, assigned: Assigned | Lost) -> LoadedPartition:

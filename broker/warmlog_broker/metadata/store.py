@@ -6,7 +6,7 @@ is in force.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Protocol, TypeVar
 
@@ -73,11 +73,12 @@ class ClusterStore(Protocol):
         """Return whether the topic is gone for good, which is more than that this broker does not know it yet."""
         ...
 
-    async def begin_epochs(self, keys: Iterable[TopicPartition]) -> None:
-        """Begin a leader epoch for partitions of this broker whose logs its last stop did not close.
+    async def begin_epochs(self, latest: Mapping[TopicPartition, int]) -> None:
+        """Begin a leader epoch for partitions of this broker, later than the `latest` in the log of each.
 
-        Readers may have seen what was lost. A start calls this before it opens the logs: on return `state` has the
-        epochs in force, and what a log has of later ones counts as damage.
+        They are those whose logs the last stop did not close, as readers may have seen what was lost, and those whose
+        logs have later epochs than `state`, which an earlier copy was put in the place of. A start calls this before it
+        opens the logs: on return `state` has the epochs in force, and what a log has of later ones counts as damage.
         """
         ...
 
@@ -165,12 +166,12 @@ class LoneClusterStore:
         """As `ClusterStore.is_deleted`: the state is never late."""
         return all(topic.topic_id != topic_id for topic in self.state.topics.values())
 
-    async def begin_epochs(self, keys: Iterable[TopicPartition]) -> None:
+    async def begin_epochs(self, latest: Mapping[TopicPartition, int]) -> None:
         """As `ClusterStore.begin_epochs`: no other broker can lead them, so each epoch is the one after the last."""
         begun: defaultdict[bytes, dict[int, int]] = defaultdict(dict)
-        for key in keys:
+        for key, epoch in latest.items():
             topic = self.state.topics[key.topic]
-            begun[topic.topic_id][key.partition] = self.state.leader_epoch(topic, key.partition) + 1
+            begun[topic.topic_id][key.partition] = max(self.state.leader_epoch(topic, key.partition), epoch) + 1
         await self.commit([change for each in begun.items() for change in leader_epochs_begun(*each)])
 
     def _version_of(self, subject: Hashable) -> Version:

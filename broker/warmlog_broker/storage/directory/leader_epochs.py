@@ -44,6 +44,15 @@ def read_epochs(path: Path) -> list[tuple[int, int]]:
     return epochs
 
 
+def latest_epoch(path: Path) -> int:
+    """Return the latest epoch in the file at `path`; -1 if it is missing or damaged, which opening the log reports."""
+    try:
+        epochs = read_epochs(path)
+    except (OSError, StorageError):
+        return NO_LEADER_EPOCH
+    return epochs[-1][0] if epochs else NO_LEADER_EPOCH
+
+
 class EpochStart(NamedTuple):
     """The offset of the first batch written under `epoch`."""
 
