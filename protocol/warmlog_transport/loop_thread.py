@@ -5,12 +5,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from warmlog_transport.errors import ClientClosed
 
@@ -71,6 +71,73 @@ class _Threads(ThreadPoolExecutor):
         thread = threading.Thread(target=run, name="warmlog work", daemon=True)
         thread.start()
         return thread
+
+
+class _Call(Generic[R]):
+    """Work in a loop that a thread waits for.
+
+    The thread waits for a plain lock, and takes no other that the loop takes as well: Ctrl-C in the methods of
+    `threading.Condition`, on which `Future` and `Event` are built, may leave their lock held for ever. The `get` of
+    a `SimpleQueue` is no better: up to Python 3.12, it waits for ever if its timeout has passed as it begins to wait.
+    """
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, R]]) -> None:
+        self.is_over = False
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+        """What runs the work, from `begin` until it is over."""
+        self._result: R
+        self._error: BaseException | None = None
+        self._running = threading.Lock()
+        """Held until it is over."""
+        self._running.acquire()
+
+    def begin(self) -> None:
+        """Run the work. In the loop."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._cancelled)
+
+    def cancel(self) -> None:
+        """Cancel the work. In the loop, after `begin` if that is called at all."""
+        if self._task is None:
+            self._cancelled()
+        else:
+            self._task.cancel()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Return whether it is over at last. In one thread at a time."""
+        if not self.is_over:
+            self._running.acquire(timeout=-1 if timeout_s is None else max(timeout_s, 0))
+        return self.is_over
+
+    def result(self) -> R:
+        """Return what the work has returned, or raise its error; ClientClosed if it was cancelled. Once it is over."""
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None  # whose traceback refers to this call
+        return self._result
+
+    async def _run(self) -> None:
+        try:
+            self._result = await self._work()
+        except asyncio.CancelledError:
+            self._error = ClientClosed(_CLOSED)
+        except BaseException as error:
+            self._error = error
+        self._end()
+
+    def _cancelled(self, _: object = None) -> None:
+        """End it if it was cancelled before it had begun to run."""
+        if not self.is_over:
+            self._error = ClientClosed(_CLOSED)
+            self._end()
+
+    def _end(self) -> None:
+        self._task = None  # destroyed in the loop: Ctrl-C during that would be lost in the thread that waits
+        self.is_over = True
+        self._running.release()
 
 
 def bulk_loop() -> asyncio.AbstractEventLoop:
@@ -136,38 +203,18 @@ class LoopThread:
         An interruption, such as Ctrl-C, or a timeout cancels the work. ClientClosed if the loop ends first.
         """
         self.check()
-        called: Future[R] = Future()
-        tasks: list[asyncio.Task[None]] = []
-
-        async def run() -> None:
-            try:
-                called.set_result(await work())
-            except asyncio.CancelledError:
-                called.set_exception(ClientClosed(_CLOSED))
-            except BaseException as error:
-                called.set_exception(error)
-            finally:
-                tasks.clear()  # the task is destroyed here: Ctrl-C during that would be lost in the caller's thread
-
-        def ended(_: object) -> None:
-            if not called.done():  # cancelled before it had begun to run
-                called.set_exception(ClientClosed(_CLOSED))
-
-        def begin() -> None:
-            tasks.append(self.loop.create_task(run()))
-            tasks[0].add_done_callback(ended)
-
+        called = _Call(work)
         try:
-            self.soon(begin)
-            return called.result(timeout_s)
-        except BaseException as error:
-            if not called.done():
+            self.soon(called.begin)
+            if not called.wait(timeout_s):
+                raise TimeoutError
+        except BaseException:
+            if not called.is_over:
                 with suppress(ClientClosed):
-                    self.soon(lambda: [task.cancel() for task in tasks])
-                    wait([called], INTERRUPTED_WAIT_S)
-            if isinstance(error, RuntimeError) and isinstance(error.__context__, KeyboardInterrupt):
-                raise error.__context__ from None  # Ctrl-C while the Future took its lock again
+                    self.soon(called.cancel)
+                    called.wait(INTERRUPTED_WAIT_S)
             raise
+        return called.result()
 
     def submit(self, work: Callable[[], Coroutine[Any, Any, R]]) -> "Future[R]":
         """Have the loop run `work`; return its future, which is cancelled if the loop ends first."""

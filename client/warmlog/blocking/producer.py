@@ -135,8 +135,8 @@ class SendQueue:
         self._client = client
         # Where it is held nothing is called: a signal's handler, which may send and flush, runs only after calls.
         self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)
-        """There may be room for the `send` that waits."""
+        self._room = asyncio.Event()
+        """There may be room for each `send` that waits now."""
         self.settling = threading.Condition()
         """What `concurrent.futures` locks of every delivery future."""
         self._waiting: list[DeliveryFuture] = []
@@ -160,7 +160,7 @@ class SendQueue:
         """Queue a record; waits while too much is queued. Raises ClientClosed if the producer is being closed."""
         future = DeliveryFuture(self, record)
         while not self._add(future, size_bytes + OVERHEAD_BYTES):
-            self._wait_for_room()
+            self.thread.call(self._wait_for_room)
         return future
 
     def _add(self, future: DeliveryFuture, size_bytes: int) -> bool:
@@ -180,17 +180,16 @@ class SendQueue:
                 self.thread.soon(self._begin)
         return has_room
 
-    def _wait_for_room(self) -> None:
-        self.thread.soon(self._begin)  # the `send` that filled the queue may be interrupted before it does so
-        with self._lock:
-            while self._size_bytes > QUEUE_BYTES and not self._is_closed:
-                self._room.wait()
+    async def _wait_for_room(self) -> None:
+        self._begin()  # the `send` that filled the queue may be interrupted before it does so
+        if self._size_bytes > QUEUE_BYTES and not self._is_closed:
+            await self._room.wait()
 
     def close(self) -> None:
-        """Accept no more records. Each `send` that waits for room raises ClientClosed."""
+        """Accept no more records. Each `send` that waits for room raises ClientClosed. In the loop."""
         with self._lock:
             self._is_closed = True
-            self._room.notify_all()
+        self._room.set()
 
     async def empty(self) -> None:
         """Hand all records that are queued now to the producer. In the loop. A cancelled call does not stop it."""
@@ -260,7 +259,8 @@ class SendQueue:
             self._taken.extend(self._waiting)
             self._waiting, self._size_bytes = [], 0
             self._is_awake = False
-            self._room.notify_all()
+        self._room.set()
+        self._room = asyncio.Event()
 
     def _refuse_taken(self, error: WarmlogError) -> None:
         while self._taken:

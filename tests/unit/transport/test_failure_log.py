@@ -1,14 +1,10 @@
-"""What of repeated failures is told, and when; the pauses between attempts; the thread of a blocking client."""
-
-import asyncio
-import threading
+"""What of repeated failures is told, and when; the pauses between attempts."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from warmlog.errors import BrokerUnavailable, DiskFull, NotLeaderOrFollower, StorageError
-from warmlog_transport.loop_thread import LoopThread
 from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.retries import GRACE_S, TELL_AGAIN_S, FailureLog, backoff_ms
 
@@ -83,26 +79,3 @@ def test_pauses_double_up_to_the_bound() -> None:
 def test_jitter_moves_a_pause_by_a_fifth_at_most(failures: int, jitter: float) -> None:
     middle = backoff_ms(failures, OPTIONS, 0.5)
     assert 0.79 * middle <= backoff_ms(failures, OPTIONS, jitter) <= 1.21 * middle
-
-
-def test_another_stop_while_it_ends_does_not_interrupt_that() -> None:
-    thread = LoopThread("stopped")
-    (running,) = [each for each in threading.enumerate() if each.name == "stopped"]
-    ended: list[str] = []
-
-    async def task() -> None:
-        try:
-            await asyncio.sleep(60)
-        finally:
-            await asyncio.sleep(0.01)
-            ended.append("in order")
-
-    def stop_twice() -> None:
-        thread.stop()
-        thread.loop.call_soon(thread.stop)  # in the turn in which the loop stops: its own stop comes a turn later
-
-    tasks: list[asyncio.Task[None]] = []
-    thread.soon(lambda: tasks.append(thread.loop.create_task(task())))
-    thread.soon(stop_twice)
-    running.join(10)
-    assert ended == ["in order"]
