@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import DirectorySet
 from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, Stored, load_partitions
-from warmlog_broker.metadata.metadata_log import MetadataLog
+from warmlog_broker.metadata.log_file import MetadataLog
 from warmlog_broker.metadata.store import LoneClusterStore, NodeStore
 from warmlog_broker.storage.io.open_files import OpenFiles
 

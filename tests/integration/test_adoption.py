@@ -14,7 +14,7 @@ from fake_kafka import FakeKafka, FakeTopic
 from forked import run_forked
 from integration.command_line import CommandLine, Done, environment, error_line
 from kafka_sample import PARTITIONS, SAMPLE, Dumped, copy_sample, dumped_records
-from warmlog_broker.metadata.metadata_log import read_state
+from warmlog_broker.metadata.log_file import read_state
 from warmlog_broker.storage.directory.dir_lock import exclusive_lock
 from warmlog_broker.tools.adoption.adopt import KEEPS_EVERYTHING
 from warmlog_protocol.batch import iter_batches

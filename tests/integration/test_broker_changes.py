@@ -14,7 +14,7 @@ from integration.command_line import CommandLine
 from warmlog.blocking import Admin
 from warmlog.errors import InvalidConfig, InvalidPartitions, InvalidRequest, NeedsRestart
 from warmlog_broker.config.broker_config import BROKER_SETTINGS, SETTINGS, BrokerConfig
-from warmlog_broker.metadata.metadata_log import FILE_NAME, read_state
+from warmlog_broker.metadata.log_file import FILE_NAME, read_state
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.spark.kafka_server import KafkaServer
 from integration.command_line import CommandLine
 from kafka_jars import JARS, NEEDS_KAFKA, run_java
-from warmlog_broker.metadata.metadata_log import read_state
+from warmlog_broker.metadata.log_file import read_state
 from warmlog_broker.tools.adoption.kafka_cluster import ask_kafka
 from warmlog_broker.tools.adoption.partition import AdoptionRefused
 from warmlog_broker.tools.adoption.topic_configs import read_topic_configs

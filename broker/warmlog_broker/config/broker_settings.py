@@ -154,6 +154,39 @@ class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True)
     node_id: int = _integer(
         1, "", "This broker's number; a data directory keeps the number that it was created with.", minimum=0
     )
+    # a cluster of several brokers
+    cluster_etcd: str = setting(
+        "",
+        "HOST:PORT of each member of etcd, separated by commas, by which the brokers of a cluster agree; without it "
+        "this broker is a cluster alone.",
+    )
+    cluster_id: str = setting("", "The name of the cluster in etcd, as `warmlog cluster init` has created it.")
+    cluster_etcd_user: str = setting("", "The user as which this broker authenticates at etcd, if etcd asks for one.")
+    cluster_etcd_password_file: str = setting("", "A file with the password of that user.")
+    cluster_etcd_ca_file: str = setting(
+        "", "A PEM file with the issuers of the certificates of etcd: connections to it use TLS."
+    )
+    cluster_etcd_cert_file: str = setting("", "A PEM file with the certificate that this broker shows to etcd.")
+    cluster_etcd_key_file: str = setting(
+        "", "A PEM file with the key of that certificate; by default it is in cluster.etcd.cert.file."
+    )
+    cluster_secret_file: str = setting(
+        "",
+        "A file with the secret by which the brokers of a cluster know one another, the same for all; without it they "
+        "show certificates of the user __broker, and tls.client.auth is set.",
+    )
+    cluster_listener: str = setting(
+        "", "The listener at which the other brokers of the cluster connect; by default the first."
+    )
+    broker_session_timeout_ms: int = _ms(
+        6 * SECOND_MS,
+        "A broker of a cluster that is silent for this long loses what it leads to others.",
+        minimum=SECOND_MS,
+        maximum=10 * MINUTE_MS,
+    )
+    rack: str = setting(
+        "", "Where this broker is, such as a rack or a zone: the replicas of a partition are spread over these."
+    )
     # authentication
     sasl_mechanisms: str = setting(
         ",".join(MECHANISMS),
@@ -480,6 +513,12 @@ class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True)
         if self.listeners:
             return parse_listeners(self.listeners, self.advertised_listeners)
         return short_listeners(self.listen, self.kafka_listen, self.advertised_listeners)
+
+    @property
+    def peer_listener(self) -> Listener:
+        """The listener at which other brokers of the cluster connect."""
+        listeners = self.all_listeners
+        return next((each for each in listeners if each.name == self.cluster_listener), listeners[0])
 
     @property
     def offered_mechanisms(self) -> tuple[str, ...]:

@@ -1,15 +1,18 @@
 """Settings that contradict each other, or lack another one."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
 from warmlog_broker.config.broker_settings import BrokerSettings, ClientAuth
-from warmlog_broker.config.listeners import format_address, parse_address
+from warmlog_broker.config.listeners import Wire, format_address, parse_address
 from warmlog_broker.config.log_levels import parse_log_level
 from warmlog_protocol.errors import InvalidConfig
 from warmlog_protocol.sasl.credential import MECHANISMS, PLAIN
+
+CLUSTER_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 def check_consistency(config: BrokerSettings, settings: Mapping[str, str]) -> None:
@@ -25,7 +28,12 @@ def check_consistency(config: BrokerSettings, settings: Mapping[str, str]) -> No
         )
     parse_log_level(config.log_level)
     problems = chain(
-        _in_data_paths(config), _in_listeners(config), _in_tls(config), _in_names(config), _in_limits(config)
+        _in_data_paths(config),
+        _in_listeners(config),
+        _in_tls(config),
+        _in_cluster(config),
+        _in_names(config),
+        _in_limits(config),
     )
     for problem in problems:
         raise InvalidConfig(problem)
@@ -92,6 +100,40 @@ def _in_tls(config: BrokerSettings) -> Iterator[str]:
             f"tls.ca.file: {config.tls_ca_file} is set, but clients are not asked for certificates: set "
             "tls.client.auth to optional or required"
         )
+
+
+def _in_cluster(config: BrokerSettings) -> Iterator[str]:
+    """A broker of a cluster has what that needs, and one that is alone has nothing of it."""
+    if not config.cluster_etcd:
+        for name in ("cluster_id", "cluster_secret_file", "cluster_listener", "cluster_etcd_user"):
+            if getattr(config, name):
+                yield f"{name.replace('_', '.')} is set, but cluster.etcd is not: give the addresses of etcd"
+        return
+    for address in config.cluster_etcd.split(","):
+        parse_address(address.strip(), "cluster.etcd")
+    if not CLUSTER_ID.fullmatch(config.cluster_id):
+        yield (
+            f"cluster.id: {config.cluster_id!r} is not allowed, it must be the name that was given to `warmlog cluster "
+            "init`, 1 to 100 of letters, digits, '.', '_' and '-'"
+        )
+    if config.cluster_etcd_cert_file and not config.cluster_etcd_ca_file:
+        yield "cluster.etcd.cert.file is set, but cluster.etcd.ca.file is not, the issuers of etcd's certificates"
+    listener = config.peer_listener
+    if config.cluster_listener not in ("", listener.name):
+        yield f"cluster.listener: there is no listener {config.cluster_listener!r}"
+    if listener.wire is not Wire.WARMLOG:
+        yield f"cluster.listener: {listener.name} is for clients of Kafka, and brokers do not speak their protocol"
+    if not config.cluster_secret_file and not (listener.uses_tls and config.tls_client_auth != ClientAuth.NONE):
+        yield (
+            "cluster.secret.file is not set: the brokers of a cluster know one another by a secret, or by certificates "
+            f"on the listener {listener.name} with tls.client.auth"
+        )
+    for each in config.all_listeners:
+        if each.advertised is None and each.host in ("0.0.0.0", "::"):  # noqa: S104 - nothing is bound here
+            yield (
+                f"advertised.listeners: {each.name} is missing: in a cluster clients are told where each broker is, "
+                f"and {each.host} is no address: give it, such as {each.name}=broker1.example.org:{each.port}"
+            )
 
 
 def _in_names(config: BrokerSettings) -> Iterator[str]:

@@ -11,7 +11,7 @@ directory of other files (a home directory, a source tree).
 
 import fcntl
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -19,14 +19,14 @@ from msgspec import Struct
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.deletion import rename_deleted
+from warmlog_broker.metadata.log_file import FILE_NAME, MetadataLog
 from warmlog_broker.metadata.metadata_log import (
-    FILE_NAME,
     ClusterCreated,
     DirectoryForgotten,
     DirectoryKnown,
     Entry,
-    MetadataLog,
     NodeState,
+    TopicDeleted,
     TopicRemoved,
 )
 from warmlog_broker.runtime.clock import now_ms
@@ -191,7 +191,18 @@ def _join_directories(
     """Assign all directories to the cluster, after checking that none has to be refused."""
     state = metadata_log.state
     first = directories.first
-    cluster = state.cluster or ClusterCreated(str(uuid4()), config.node_id, now_ms())
+    cluster = state.cluster or ClusterCreated(config.cluster_id or str(uuid4()), config.node_id, now_ms())
+    if config.cluster_etcd and cluster.cluster_id != config.cluster_id:
+        raise DataDirectoryError(
+            f"{first.path} belongs to the cluster {cluster.cluster_id}, but cluster.id is {config.cluster_id}: is it "
+            f"the right disk? (A broker that was alone joins with cluster.id={cluster.cluster_id}, after `warmlog "
+            f"cluster init`.) Nothing was changed"
+        )
+    if state.marks is not None and not config.cluster_etcd:
+        raise DataDirectoryError(
+            f"{first.path} belongs to a broker of the cluster {cluster.cluster_id}, but cluster.etcd is not set: what "
+            f"is in the directory is not all of a cluster. Nothing was changed"
+        )
     if cluster.node_id != config.node_id:
         raise DataDirectoryError(f"{first.path} belongs to node {cluster.node_id}, but node.id is {config.node_id}")
     _refuse_foreign(first, cluster.cluster_id)
@@ -287,12 +298,20 @@ def _begin_metadata(directories: DirectorySet, metadata_log: MetadataLog) -> Non
     entries += _forget_directories(directories, state)
     live_ids = {directory.directory_id.bytes for directory in directories.live}
     is_complete = not directories.offline and live_ids.issuperset(state.directories)
-    live_paths = [directory.path for directory in directories.live]
-    for deleted in state.deleted.values():
-        renamed = rename_deleted(live_paths, deleted, is_name_taken=deleted.name in state.topics)
-        if is_complete and renamed.is_finished:
-            entries.append(TopicRemoved(deleted.topic_id))
+    entries += finish_deletions(directories, state.deleted.values(), state.topics, is_complete=is_complete)
     commit(metadata_log, entries)
+
+
+def finish_deletions(
+    directories: DirectorySet, deleted: Iterable[TopicDeleted], names: Collection[str], *, is_complete: bool
+) -> list[Entry]:
+    """Rename what is left of deleted topics; return the entries for those of which nothing is left.
+
+    `names` are those of other topics. If not `is_complete`, some directories are missing, where more may be left.
+    """
+    live_paths = [directory.path for directory in directories.live]
+    renamed = {each.topic_id: rename_deleted(live_paths, each, is_name_taken=each.name in names) for each in deleted}
+    return [TopicRemoved(topic_id) for topic_id, each in renamed.items() if is_complete and each.is_finished]
 
 
 def _forget_directories(directories: DirectorySet, state: NodeState) -> list[Entry]:

@@ -78,6 +78,10 @@ class StartGivenUp(WarmlogError):
         super().__init__("the broker was told to stop before it served")
 
 
+class StartRefused(WarmlogError):
+    """The broker may not start as it is; the message says what to do."""
+
+
 class LogOpener:
     """Opens and creates logs."""
 

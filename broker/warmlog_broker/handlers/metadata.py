@@ -64,5 +64,8 @@ def _describe(topic: Topic, cluster: ClusterView) -> m.TopicMetadata:
 
 def _describe_partition(topic: Topic, number: int, cluster: ClusterView) -> m.PartitionMetadata:
     leadership = cluster.leadership(topic.topic_id, number, topic.local.get(number))
-    error_code = ErrorCode.KAFKA_STORAGE_ERROR if leadership.leader_id == NO_LEADER else ErrorCode.NONE
+    error_code = ErrorCode.NONE
+    if leadership.leader_id == NO_LEADER:
+        others = leadership.in_sync_replicas
+        error_code = ErrorCode.LEADER_NOT_AVAILABLE if others else ErrorCode.KAFKA_STORAGE_ERROR
     return m.PartitionMetadata(error_code, number, *leadership)

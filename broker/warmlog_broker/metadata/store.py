@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Se
 from concurrent.futures import Executor
 from typing import Protocol, TypeVar
 
+from warmlog_broker.metadata.log_file import MetadataLog
 from warmlog_broker.metadata.metadata_log import (
     AclsCreated,
     AclsDeleted,
     ClusterState,
     Entry,
     LeaderEpochsBegun,
-    MetadataLog,
     NodeState,
     PartitionsAdded,
     ProducerIdsReserved,
@@ -29,10 +29,12 @@ from warmlog_broker.metadata.metadata_log import (
     leader_epochs_begun,
 )
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_protocol.errors import InvalidReplicationFactor
 
 BLOCK_IDS = 1000
 """How many producer ids are reserved on disk at a time: a flush for each thousand producers, and 1000 of 2^63 ids lost
 in a crash."""
+MAX_PRODUCER_ID = 2**63 - 1
 REMEMBERED_SUBJECTS = 10_000
 """A change about a subject that is no longer remembered counts as late: it is decided again."""
 
@@ -71,6 +73,22 @@ class ClusterStore(Protocol):
 
     def is_deleted(self, topic_id: bytes) -> bool:
         """Return whether the topic is gone for good, which is more than that this broker does not know it yet."""
+        ...
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is no other broker: what this one cannot carry out is undone."""
+        ...
+
+    def replication_factor(self, asked: int) -> int:
+        """Return how many replicas a new topic gets if so many are asked for, -1 being any number.
+
+        InvalidReplicationFactor if there are not as many brokers.
+        """
+        ...
+
+    async def reserve_producer_ids(self, count: int) -> int:
+        """Return the first of so many producer ids in a row, durably reserved. Raises as `commit`."""
         ...
 
     async def begin_epochs(self, latest: Mapping[TopicPartition, int]) -> None:
@@ -134,6 +152,8 @@ class NodeStore:
 class LoneClusterStore:
     """The `ClusterStore` of a broker that is a cluster alone: the facts are in its metadata log."""
 
+    is_alone = True
+
     def __init__(self, node: NodeStore) -> None:
         self.state: ClusterState = node.log.state
         self.version: Version = 0
@@ -165,6 +185,18 @@ class LoneClusterStore:
     def is_deleted(self, topic_id: bytes) -> bool:
         """As `ClusterStore.is_deleted`: the state is never late."""
         return all(topic.topic_id != topic_id for topic in self.state.topics.values())
+
+    def replication_factor(self, asked: int) -> int:
+        """As `ClusterStore.replication_factor`."""
+        if asked not in (1, -1):
+            raise InvalidReplicationFactor(f"replication factor {asked}, there is 1 broker")
+        return 1
+
+    async def reserve_producer_ids(self, count: int) -> int:
+        """As `ClusterStore.reserve_producer_ids`."""
+        first = self.state.next_producer_id
+        await self.commit([ProducerIdsReserved(first + count)])
+        return first
 
     async def begin_epochs(self, latest: Mapping[TopicPartition, int]) -> None:
         """As `ClusterStore.begin_epochs`: no other broker can lead them, so each epoch is the one after the last."""
@@ -204,15 +236,21 @@ class ProducerIds:
 
     def __init__(self, store: ClusterStore) -> None:
         self._store = store
-        self.known_below = store.state.next_producer_id
-        """From this id on, none was ever assigned in the cluster."""
+        self._next = self._end = store.state.next_producer_id
+        """The ids of this broker's block that are not assigned yet."""
         self._reserving = asyncio.Lock()
+
+    @property
+    def known_below(self) -> int:
+        """From this id on, none was ever assigned in the cluster. Another broker may have a block not heard of yet."""
+        return self._next if self._store.is_alone else MAX_PRODUCER_ID
 
     async def give_out(self) -> int:
         """Assign the next id. StorageError if none can be reserved."""
         async with self._reserving:
-            if self.known_below >= self._store.state.next_producer_id:
-                await self._store.commit([ProducerIdsReserved(self.known_below + BLOCK_IDS)])
-            producer_id = self.known_below
-            self.known_below += 1
+            if self._next >= self._end:
+                self._next = await self._store.reserve_producer_ids(BLOCK_IDS)
+                self._end = self._next + BLOCK_IDS
+            producer_id = self._next
+            self._next += 1
             return producer_id

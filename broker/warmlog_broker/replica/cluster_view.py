@@ -35,7 +35,11 @@ class ClusterView(Protocol):
     cluster_id: str
     node_id: int
     """Of this broker."""
-    controller_id: int
+
+    @property
+    def controller_id(self) -> int:
+        """A broker that takes requests to change the cluster."""
+        ...
 
     def brokers(self, listener: str) -> list[BrokerAddress]:
         """Return the brokers for a client that came by this listener."""

@@ -145,7 +145,7 @@ class Authorizer:
                 await self._store.commit([entry], expected=version)
                 for rule in entry.rules:
                     _log.info("%s has added the rule: %s", by, text_of(rule))
-                self._has_changed()
+                self.rules_changed()
             return errors
 
         return await retried(self._store, attempt)
@@ -159,12 +159,13 @@ class Authorizer:
                 await self._store.commit([AclsDeleted(rules)], expected=version)
                 for rule in rules:
                     _log.info("%s has removed the rule: %s", by, text_of(rule))
-                self._has_changed()
+                self.rules_changed()
             return rules
 
         return await retried(self._store, attempt)
 
-    def _has_changed(self) -> None:
+    def rules_changed(self) -> None:
+        """Decide by the rules that the store has now, which another broker may have changed."""
         self._rights = Rights(self._store.state.acls, allows_without_rules=self._allows_without_rules)
         self._decisions.clear()
         for on_changed in self.on_changed:

@@ -132,11 +132,15 @@ class Quotas:
             return entry
 
         entry = await retried(self._store, attempt)
+        self.quotas_changed()
+        text = ", ".join(f"{key}={value}" for key, value in sorted(entry.limits.items())) or "removed"
+        _log.info("the quota of %s was changed by %s: %s", QuotaEntity(wanted.user, wanted.client_id), by, text)
+
+    def quotas_changed(self) -> None:
+        """Limit by the quotas that the store has now, which another broker may have changed."""
         self.is_set = bool(self._store.state.quotas)
         self._clients.clear()
         self._buckets.clear()
-        text = ", ".join(f"{key}={value}" for key, value in sorted(entry.limits.items())) or "removed"
-        _log.info("the quota of %s was changed by %s: %s", QuotaEntity(wanted.user, wanted.client_id), by, text)
 
     def _buckets_of(self, principal: str, client_id: str) -> _Buckets:
         client = principal, client_id

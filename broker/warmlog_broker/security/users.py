@@ -116,6 +116,7 @@ class Users:
         """Called with the name of each user that was deleted."""
         self._store = store
         self._now_ms = now_ms
+        self._known = set(store.state.users)
         self._secret = os.urandom(SECRET_BYTES)
         """As long as there are no users."""
 
@@ -147,11 +148,15 @@ class Users:
             await self._store.commit(user_entries(self._store.state, wanted, self._now_ms()), expected=version)
 
         await retried(self._store, attempt)
-        change = UserChange(wanted.change)
-        _log.info("user %r was changed by %s: %s", wanted.name, by, change.name.lower())
-        if change is UserChange.DELETE:
+        _log.info("user %r was changed by %s: %s", wanted.name, by, UserChange(wanted.change).name.lower())
+        self.dismiss_deleted()
+
+    def dismiss_deleted(self) -> None:
+        """Tell of users that the store has no more, which another broker may have deleted."""
+        known, self._known = self._known, set(self._store.state.users)
+        for name in known - self._known:
             for on_deleted in self.on_deleted:
-                on_deleted(wanted.name)
+                on_deleted(name)
 
 
 def altered_user_error(wanted: Sequence[AlteredUser]) -> errors.ApiError | None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 import uvloop
 
 from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.data_dirs.loader import StartRefused
 from warmlog_broker.runtime.malloc import keep_to_one_arena
 from warmlog_broker.runtime.systemd import ServiceManager
 from warmlog_broker.runtime.threads import CannotStartThreads
@@ -29,6 +30,16 @@ EXIT_STOPPED = 0
 EXIT_FAILED = 1
 SHOWN_IN_FIRST_LINE = frozenset({"data.dir", "data.dirs", "listen", "listeners"})
 """Settings that the first line shows."""
+REFUSALS = (
+    DataDirectoryError,
+    StorageError,
+    CannotListen,
+    CannotStartThreads,
+    CrashLoop,
+    InvalidConfig,
+    StartRefused,
+)
+"""Errors that an operator understands without a traceback."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _log = logging.getLogger(__name__)
@@ -50,7 +61,7 @@ def serve(config: BrokerConfig) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return EXIT_STOPPED if runner.run(_run(config, on_settings)) else EXIT_FAILED
-    except (DataDirectoryError, StorageError, CannotListen, CannotStartThreads, CrashLoop, InvalidConfig) as error:
+    except REFUSALS as error:
         _log.critical("warmlog: %s", error)
         return EXIT_FAILED
     except Exception:

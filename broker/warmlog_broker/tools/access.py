@@ -7,7 +7,7 @@ from pathlib import Path
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import commit, lock_and_read, refuse_if_locked
-from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataLog, read_state
+from warmlog_broker.metadata.log_file import FILE_NAME, MetadataLog, read_state
 from warmlog_broker.security.authorizer import acl_entry, selected
 from warmlog_broker.security.quota_rules import list_of_quotas
 from warmlog_broker.security.quotas import quota_entry

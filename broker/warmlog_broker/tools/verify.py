@@ -6,7 +6,8 @@ from typing import Literal
 from uuid import UUID
 
 from warmlog_broker.coordinator.readers import record_check
-from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataState, read_state
+from warmlog_broker.metadata.log_file import FILE_NAME, read_state
+from warmlog_broker.metadata.metadata_log import MetadataState
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import FORMAT_NAME, KAFKA_PROPERTIES_NAME, RECOVERY_POINTS_NAME
 from warmlog_broker.storage.directory.dir_lock import exclusive_lock

@@ -82,7 +82,7 @@ class TopicChanges:
         if changed and not validate_only:
             altered = [TopicAltered(each.topic_id, each.name, each.settings) for each in changed]
             await self._cluster.commit(altered, expected=version)
-            await self._put_in_force(changed)
+            await self.put_in_force(changed)
             for entry in changed:
                 _log.info("topic %r altered, its own settings are now: %s", entry.name, entry.settings or "none")
         return results
@@ -97,9 +97,10 @@ class TopicChanges:
 
     async def take_defaults(self) -> None:
         """Put the broker's defaults, which have changed, in force for all topics. `Topics.changing` must be held."""
-        await self._put_in_force([topic.entry for topic in self._topics])
+        await self.put_in_force([topic.entry for topic in self._topics])
 
-    async def _put_in_force(self, entries: Sequence[TopicCreated]) -> None:
+    async def put_in_force(self, entries: Sequence[TopicCreated]) -> None:
+        """Use the settings of `entries` for the topics of their names. `Topics.changing` must be held."""
         must_flush = False
         async for entry in in_turns(entries, CHECKED_A_TURN):
             was_cached = self._topics.get(entry.name).config.write_caching
@@ -155,7 +156,8 @@ class TopicChanges:
             await self._topics.assigned(entry, [number for number in self._cluster.here(entry) if number in added])
         except errors.ApiError as error:
             _log.error("partitions could not be added to topic %r: %s", entry.name, error)
-            await self._undo(topic, added)
+            if self._cluster.is_alone:
+                await self._undo(topic, added)
             raise
         _log.info("topic %r has %d partitions now, %d more", entry.name, total, len(added))
         return len(added)

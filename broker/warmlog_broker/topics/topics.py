@@ -20,11 +20,18 @@ from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID, uuid4
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.deletion import Renamed, rename_deleted
 from warmlog_broker.data_dirs.loader import LoadedPartition
-from warmlog_broker.metadata.metadata_log import TopicCreated, TopicDeleted, TopicRemoved, partitions_assigned
+from warmlog_broker.metadata.metadata_log import (
+    PartitionsLeft,
+    TopicCreated,
+    TopicDeleted,
+    TopicRemoved,
+    partitions_assigned,
+)
 from warmlog_broker.metadata.store import ClusterStore, NodeStore, Version, retried
 from warmlog_broker.metadata.topic_names import INTERNAL_PREFIX, check_topic_name, colliding_topic
 from warmlog_broker.replica.partition import Partition
@@ -112,7 +119,7 @@ def check_new_topic(
 ) -> TopicCreated:
     """Return the entry of a `new` topic; the `existing` ones have `partition_count` partitions.
 
-    Raises InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidReplicationFactor or InvalidConfig.
+    Raises InvalidTopic, TopicAlreadyExists, InvalidPartitions or InvalidConfig.
     """
     check_topic_name(new.name)
     if new.name in existing:
@@ -127,8 +134,6 @@ def check_new_topic(
         raise errors.InvalidTopic(f"topic {new.name!r} collides with {other!r}: they differ in '.' and '_' alone")
     partitions = config.num_partitions if new.partitions == BROKER_DEFAULT else new.partitions
     check_partition_count(partitions, partitions, partition_count, config)
-    if new.replication_factor not in (1, BROKER_DEFAULT):
-        raise errors.InvalidReplicationFactor(f"replication factor {new.replication_factor}, there is 1 broker")
     LogConfig.from_settings(new.configs, base=config.topic_defaults)
     return TopicCreated(new.name, uuid4().bytes, partitions, normalized(new.configs))
 
@@ -336,7 +341,14 @@ class Topics:
 
     async def _create_internal(self, new: InternalTopic, version: Version) -> None:
         if new.name not in self._topics:
-            entry = TopicCreated(new.name, uuid4().bytes, new.partitions, dict(new.settings), is_internal=True)
+            entry = TopicCreated(
+                new.name,
+                uuid4().bytes,
+                new.partitions,
+                dict(new.settings),
+                is_internal=True,
+                replication_factor=self._cluster.replication_factor(BROKER_DEFAULT),
+            )
             self._refuse_remains(entry)
             await self._commit([entry], version)
             result = await self._make(entry)
@@ -352,14 +364,35 @@ class Topics:
         topic = self.get(name)
         if topic.is_internal:
             raise _internal_refusal(name)
-        deleted = TopicDeleted(topic.topic_id, name, topic.count)
-        await self._cluster.commit([deleted], expected=version)
-        del self._topics[name], self._by_id[topic.topic_id]
+        await self._cluster.commit([TopicDeleted(topic.topic_id, name, topic.count)], expected=version)
+        await self.drop(topic)
+
+    async def drop(self, topic: Topic) -> None:
+        """Serve a topic no longer that the store has no more, and remove its files, later."""
+        deleted = TopicDeleted(topic.topic_id, topic.name, topic.count)
+        if not self._cluster.is_alone:
+            await self._node.commit([deleted])
+        del self._topics[topic.name], self._by_id[topic.topic_id]
         for partition in topic.local.values():
             partition.deleted()
             self._directories.dismiss(partition)
-        self._tell_changed(name)
+        self._tell_changed(topic.name)
         await self._remove(deleted, topic.local.values(), topic.config.file_delete_delay_ms)
+
+    async def leave(self, name: str, numbers: Sequence[int]) -> None:
+        """Serve partitions no longer that other brokers have now, and remove their files, later."""
+        topic = self.get(name)
+        left = [topic.local[number] for number in numbers]
+        kept = {number: partition for number, partition in topic.local.items() if number not in numbers}
+        await self._node.commit([PartitionsLeft(topic.topic_id, list(numbers))])
+        self._put(Topic(topic.entry, topic.config, kept))
+        paths = []
+        for partition in left:
+            partition.deleted()
+            self._directories.dismiss(partition)
+            path = await asyncio.get_running_loop().run_in_executor(self._threads, partition.delete_log)
+            paths += [] if path is None else [path]
+        self._on_deleted(paths, topic.config.file_delete_delay_ms)
 
     async def _check(self, wanted: Sequence[NewTopic]) -> list[TopicCreated | errors.ApiError]:
         results: list[TopicCreated | errors.ApiError] = []
@@ -371,6 +404,8 @@ class Topics:
                 if times_asked[new.name] > 1:
                     raise errors.InvalidRequest(f"topic {new.name!r} is in the request more than once")
                 entry = check_new_topic(new, existing=names, partition_count=partition_count, config=self._config)
+                factor = self._cluster.replication_factor(new.replication_factor)
+                entry = replace(entry, replication_factor=factor)
                 self._refuse_remains(entry)
             except errors.ApiError as error:
                 results.append(error)
@@ -389,12 +424,16 @@ class Topics:
         self.creator.refuse_remains(keys_of(entry.name, range(entry.partitions)))
 
     async def _make(self, entry: TopicCreated) -> TopicCreated | errors.ApiError:
-        """Create the directories of a topic that is in the store; if that fails, remove it from there."""
+        """Create the directories of a topic that is in the store; if that fails, remove it from there.
+
+        In a cluster it remains: other brokers may have created theirs.
+        """
         try:
             await self.assigned(entry, self._cluster.here(entry))
         except errors.ApiError as error:
             _log.error("topic %r could not be created: %s", entry.name, error)
-            await self._undo(entry)
+            if self._cluster.is_alone:
+                await self._undo(entry)
             return error
         _log.info("topic %r created, partitions: %d", entry.name, entry.partitions)
         return entry

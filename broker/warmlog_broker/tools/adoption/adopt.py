@@ -26,15 +26,8 @@ from uuid import UUID
 
 import msgspec
 
-from warmlog_broker.metadata.metadata_log import (
-    FILE_NAME,
-    Entry,
-    MetadataLog,
-    MetadataState,
-    ProducerIdsReserved,
-    TopicCreated,
-    pack_file,
-)
+from warmlog_broker.metadata.log_file import FILE_NAME, MetadataLog, pack_file
+from warmlog_broker.metadata.metadata_log import Entry, MetadataState, ProducerIdsReserved, TopicCreated
 from warmlog_broker.storage.directory.data_dir import (
     HIGH_WATERMARKS_NAME,
     LOCK_NAME,

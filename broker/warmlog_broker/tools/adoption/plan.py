@@ -8,7 +8,8 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataState, read_state
+from warmlog_broker.metadata.log_file import FILE_NAME, read_state
+from warmlog_broker.metadata.metadata_log import MetadataState
 from warmlog_broker.metadata.topic_names import check_topic_name, colliding_topic
 from warmlog_broker.storage.directory.data_dir import FORMAT_NAME
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name

@@ -25,7 +25,8 @@ from typing import NamedTuple
 import msgspec
 
 from warmlog_broker.coordinator.transaction.coordinator import TOPIC as TRANSACTIONS
-from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataState, TopicCreated, read_records
+from warmlog_broker.metadata.log_file import FILE_NAME, read_records
+from warmlog_broker.metadata.metadata_log import MetadataState, TopicCreated
 from warmlog_broker.storage.directory.data_dir import (
     CLEANER_OFFSETS_NAME,
     FORMAT_NAME,

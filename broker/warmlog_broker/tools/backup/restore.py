@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from warmlog_broker.data_dirs.directory_set import HARMLESS_NAMES
-from warmlog_broker.metadata.metadata_log import FILE_NAME, ProducerIdsReserved, pack_record, read_records
+from warmlog_broker.metadata.log_file import FILE_NAME, pack_record, read_records
+from warmlog_broker.metadata.metadata_log import ProducerIdsReserved
 from warmlog_broker.storage.directory.properties import FORMAT_NAME
 from warmlog_broker.storage.io.copy_bytes import copy_file
 from warmlog_broker.storage.io.durable_files import make_directories, naming_full_disk, replace_file, sync_directory

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from warmlog_broker.metadata import metadata_log
+from warmlog_broker.metadata import log_file, metadata_log
 from warmlog_broker.metadata.topic_names import check_topic_name, colliding_topic
 from warmlog_protocol.errors import InvalidTopic, StorageError
 from warmlog_protocol.sasl.credential import Credential
@@ -34,7 +34,7 @@ def topic(number: int, **changes: object) -> metadata_log.TopicCreated:
 
 
 def write(directory: Path, *groups: list[metadata_log.Entry]) -> metadata_log.MetadataState:
-    log, _ = metadata_log.MetadataLog.open(directory)
+    log, _ = log_file.MetadataLog.open(directory)
     for group in groups:
         log.append(group)
         log.flush()
@@ -45,7 +45,7 @@ def write(directory: Path, *groups: list[metadata_log.Entry]) -> metadata_log.Me
 
 
 def reopen(directory: Path) -> tuple[metadata_log.MetadataState, int]:
-    log, cut_bytes = metadata_log.MetadataLog.open(directory)
+    log, cut_bytes = log_file.MetadataLog.open(directory)
     log.close()
     return log.state, cut_bytes
 
@@ -53,7 +53,7 @@ def reopen(directory: Path) -> tuple[metadata_log.MetadataState, int]:
 def test_a_new_directory_gets_an_empty_log(tmp_path: Path) -> None:
     state, cut_bytes = reopen(tmp_path)
     assert (vars(state), cut_bytes) == (vars(metadata_log.MetadataState()), 0)
-    assert (tmp_path / metadata_log.FILE_NAME).read_bytes() == metadata_log.FILE_HEAD
+    assert (tmp_path / log_file.FILE_NAME).read_bytes() == log_file.FILE_HEAD
 
 
 def test_what_was_flushed_is_there_after_opening_again(tmp_path: Path) -> None:
@@ -166,11 +166,11 @@ def test_quotas_add_up() -> None:
 
 def test_a_log_with_users_is_for_its_owner_only(tmp_path: Path) -> None:
     write(tmp_path, [CLUSTER])
-    path = tmp_path / metadata_log.FILE_NAME
+    path = tmp_path / log_file.FILE_NAME
     assert path.stat().st_mode & 0o044 == 0o044 & ~current_umask()
     write(tmp_path, [metadata_log.UserSecretMade(b"s"), user("alice")])
     assert path.stat().st_mode & 0o777 == 0o600
-    write(tmp_path, [user("alice", changed_ms=number) for number in range(2 * metadata_log.HISTORY_RECORDS)])
+    write(tmp_path, [user("alice", changed_ms=number) for number in range(2 * log_file.HISTORY_RECORDS)])
     before = path.stat().st_ino
     assert list(reopen(tmp_path)[0].users) == ["alice"]
     assert path.stat().st_ino != before, "it was not rewritten"
@@ -209,7 +209,7 @@ def test_the_fewest_entries_say_the_same_as_all(history: list[metadata_log.Entry
     for entry in (CLUSTER, *history):
         state.apply(entry)
     again = metadata_log.MetadataState()
-    for entry in metadata_log.read_records(metadata_log.pack_file(state.entries()), PATH).entries:
+    for entry in log_file.read_records(log_file.pack_file(state.entries()), PATH).entries:
         again.apply(entry)
     assert vars(again) == vars(state)
 
@@ -256,7 +256,7 @@ def test_leader_epochs_are_those_of_a_model_also_after_the_file_was_rewritten(da
             number = data.draw(st.sampled_from(sorted(model.epochs)))
             some = data.draw(st.sets(st.integers(0, 2)))
             written = [model.delete(number)] if step == "delete" else model.raise_some(number, some)
-        for entry in metadata_log.read_records(metadata_log.pack_file(written), PATH).entries:
+        for entry in log_file.read_records(log_file.pack_file(written), PATH).entries:
             state.apply(entry)
         assert model.epochs == {
             each.topic_id[0]: [state.leader_epoch(each, partition) for partition in range(3)]
@@ -266,8 +266,8 @@ def test_leader_epochs_are_those_of_a_model_also_after_the_file_was_rewritten(da
 
 def test_a_log_of_before_leader_epochs_were_kept_for_each_partition_raises_all_of_them(tmp_path: Path) -> None:
     """The bytes as 0.1.0 (c56c8c3) wrote them."""
-    (tmp_path / metadata_log.FILE_NAME).write_bytes(bytes.fromhex(FILE_OF_0_1_0))
-    log, cut_bytes = metadata_log.MetadataLog.open(tmp_path)
+    (tmp_path / log_file.FILE_NAME).write_bytes(bytes.fromhex(FILE_OF_0_1_0))
+    log, cut_bytes = log_file.MetadataLog.open(tmp_path)
     topics = log.state.topics
     assert (cut_bytes, list(topics)) == (0, ["t1", "t2"])
     epochs = {
@@ -284,7 +284,7 @@ def test_a_log_of_before_leader_epochs_were_kept_for_each_partition_raises_all_o
 
 def test_a_tail_that_was_torn_at_any_byte_is_cut_and_kept(tmp_path: Path) -> None:
     write(tmp_path, [CLUSTER], [topic(1)])
-    path = tmp_path / metadata_log.FILE_NAME
+    path = tmp_path / log_file.FILE_NAME
     before = path.read_bytes()
     write(tmp_path, [topic(2)])
     after = path.read_bytes()
@@ -295,7 +295,7 @@ def test_a_tail_that_was_torn_at_any_byte_is_cut_and_kept(tmp_path: Path) -> Non
         assert cut_bytes == size - len(before)
         assert path.read_bytes() == before
         if cut_bytes:
-            assert (tmp_path / metadata_log.CUT_FILE_NAME).read_bytes() == after[len(before) : size]
+            assert (tmp_path / log_file.CUT_FILE_NAME).read_bytes() == after[len(before) : size]
     write(tmp_path, [topic(3)])
     assert list(reopen(tmp_path)[0].topics) == ["t1", "t3"]
 
@@ -303,7 +303,7 @@ def test_a_tail_that_was_torn_at_any_byte_is_cut_and_kept(tmp_path: Path) -> Non
 @pytest.mark.parametrize("tail", [bytes(100), b"\xff" * 100, os.urandom(300)])
 def test_a_tail_of_zeros_or_garbage_is_cut(tmp_path: Path, tail: bytes) -> None:
     write(tmp_path, [CLUSTER], [topic(1)])
-    path = tmp_path / metadata_log.FILE_NAME
+    path = tmp_path / log_file.FILE_NAME
     before = path.read_bytes()
     path.write_bytes(before + tail)
     state, cut_bytes = reopen(tmp_path)
@@ -314,69 +314,69 @@ def test_a_tail_of_zeros_or_garbage_is_cut(tmp_path: Path, tail: bytes) -> None:
 
 def test_any_bit_that_flips_before_flushed_records_is_refused_with_its_position(tmp_path: Path) -> None:
     write(tmp_path, [CLUSTER], [topic(1)])
-    path = tmp_path / metadata_log.FILE_NAME
+    path = tmp_path / log_file.FILE_NAME
     size_bytes = path.stat().st_size
     write(tmp_path, [topic(2)])
     good = path.read_bytes()
-    for position in range(len(metadata_log.FILE_HEAD), size_bytes):
+    for position in range(len(log_file.FILE_HEAD), size_bytes):
         damaged = bytearray(good)
         damaged[position] ^= 1 << (position % 8)
         path.write_bytes(damaged)
         with pytest.raises(StorageError, match=r"damaged at position \d+"):
-            metadata_log.MetadataLog.open(tmp_path)
+            log_file.MetadataLog.open(tmp_path)
         assert path.read_bytes() == damaged
 
 
 def test_a_group_that_reached_the_disk_in_pieces_is_a_torn_tail() -> None:
-    flushed = metadata_log.pack_file([CLUSTER, topic(1)])
-    lost = bytes(len(metadata_log.pack_record(topic(2), len(flushed))))
-    loaded = metadata_log.read_records(flushed + lost + metadata_log.pack_record(topic(3), len(flushed)), PATH)
+    flushed = log_file.pack_file([CLUSTER, topic(1)])
+    lost = bytes(len(log_file.pack_record(topic(2), len(flushed))))
+    loaded = log_file.read_records(flushed + lost + log_file.pack_record(topic(3), len(flushed)), PATH)
     assert loaded.entries == [CLUSTER, topic(1)]
     assert loaded.valid_bytes == len(flushed)
 
 
 def test_damage_in_a_rewritten_file_is_refused() -> None:
-    data = bytearray(metadata_log.pack_file([CLUSTER, topic(1), topic(2)]))
-    data[len(metadata_log.FILE_HEAD) + 20] ^= 1
+    data = bytearray(log_file.pack_file([CLUSTER, topic(1), topic(2)]))
+    data[len(log_file.FILE_HEAD) + 20] ^= 1
     with pytest.raises(StorageError, match="damaged at position 8"):
-        metadata_log.read_records(bytes(data), PATH)
+        log_file.read_records(bytes(data), PATH)
 
 
 def test_a_file_of_another_kind_is_refused() -> None:
     with pytest.raises(StorageError, match="expected"):
-        metadata_log.read_records(b"something else", PATH)
+        log_file.read_records(b"something else", PATH)
 
 
 def test_a_file_of_a_newer_version_is_refused_naming_both_versions() -> None:
     with pytest.raises(StorageError, match=r"WLMETA2.*WLMETA1.*newer warmlog.*nothing was changed"):
-        metadata_log.read_records(b"WLMETA2\n" + bytes(100), PATH)
+        log_file.read_records(b"WLMETA2\n" + bytes(100), PATH)
 
 
 def test_an_entry_of_a_newer_version_is_refused() -> None:
-    record = bytearray(metadata_log.pack_record(metadata_log.UncleanStart(1), 0))
-    newer = metadata_log.pack_file([CLUSTER])
+    record = bytearray(log_file.pack_record(metadata_log.UncleanStart(1), 0))
+    newer = log_file.pack_file([CLUSTER])
     body = bytes(record[16:]).replace(b"\x92\x06", b"\x92\x7f")
 
     crc = crc32c(bytes(record[:4]) + bytes(record[8:16]) + body)
     record[4:8] = crc.to_bytes(4, "big")
     with pytest.raises(StorageError, match="does not know"):
-        metadata_log.read_records(newer + bytes(record[:16]) + body, PATH)
+        log_file.read_records(newer + bytes(record[:16]) + body, PATH)
 
 
 def test_a_long_history_is_rewritten_at_start(tmp_path: Path) -> None:
-    count = metadata_log.HISTORY_RECORDS + 20
+    count = log_file.HISTORY_RECORDS + 20
     written = write(
         tmp_path, [CLUSTER, topic(1)], [metadata_log.ProducerIdsReserved(number) for number in range(count)]
     )
-    size_bytes = (tmp_path / metadata_log.FILE_NAME).stat().st_size
+    size_bytes = (tmp_path / log_file.FILE_NAME).stat().st_size
     assert vars(reopen(tmp_path)[0]) == vars(written)
-    assert (tmp_path / metadata_log.FILE_NAME).stat().st_size < size_bytes / 10
+    assert (tmp_path / log_file.FILE_NAME).stat().st_size < size_bytes / 10
     write(tmp_path, [topic(2)])
     assert list(reopen(tmp_path)[0].topics) == ["t1", "t2"]
 
 
 def test_a_flush_that_failed_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log, _ = metadata_log.MetadataLog.open(tmp_path)
+    log, _ = log_file.MetadataLog.open(tmp_path)
     log.append([CLUSTER])
 
     def fail(descriptor: int) -> None:
@@ -395,7 +395,7 @@ def test_a_flush_that_failed_is_not_tried_again(tmp_path: Path, monkeypatch: pyt
 
 def test_a_write_that_failed_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, [CLUSTER])
-    log, _ = metadata_log.MetadataLog.open(tmp_path)
+    log, _ = log_file.MetadataLog.open(tmp_path)
     real = os.pwrite
 
     def write_half(descriptor: int, data: memoryview, position: int) -> int:

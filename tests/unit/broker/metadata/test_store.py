@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 
 from warmlog_broker.metadata import store
+from warmlog_broker.metadata.log_file import MetadataLog, read_state
 from warmlog_broker.metadata.metadata_log import (
     DirectoryKnown,
-    MetadataLog,
     PartitionsAdded,
     ProducerIdsReserved,
     QuotaAltered,
     TopicAltered,
     TopicCreated,
     TopicDeleted,
-    read_state,
 )
 from warmlog_broker.metadata.store import Changed, LoneClusterStore, NodeStore, ProducerIds, retried
 

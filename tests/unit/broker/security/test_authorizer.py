@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.metadata.metadata_log import AclsCreated, AclsDeleted, MetadataLog, MetadataState, read_state
+from warmlog_broker.metadata.log_file import MetadataLog, read_state
+from warmlog_broker.metadata.metadata_log import AclsCreated, AclsDeleted, MetadataState
 from warmlog_broker.metadata.store import LoneClusterStore, NodeStore
 from warmlog_broker.security import authorizer as module
 from warmlog_broker.security.authorizer import Authorizer, acl_entry, text_of

@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from warmlog.admin.access.user_changes import creation, deletion, rotation
-from warmlog_broker.metadata.metadata_log import MetadataLog, MetadataState, UserAltered, UserSecretMade
+from warmlog_broker.metadata.log_file import MetadataLog
+from warmlog_broker.metadata.metadata_log import MetadataState, UserAltered, UserSecretMade
 from warmlog_broker.metadata.store import LoneClusterStore, NodeStore
 from warmlog_broker.security import users as users_module
 from warmlog_broker.security.users import Users, altered_user_error, list_of_users, user_entries

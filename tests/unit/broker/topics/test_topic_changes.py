@@ -10,7 +10,8 @@ from unit.broker.conftest import NOW_MS
 from unit.broker.topics.test_creation_errors import each_call_failing, holders, started
 from unit.broker.topics.test_topics import Room
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.metadata.metadata_log import Entry, MetadataLog, TopicCreated
+from warmlog_broker.metadata.log_file import MetadataLog
+from warmlog_broker.metadata.metadata_log import Entry, TopicCreated
 from warmlog_broker.metadata.store import Changed, Version
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.config import LogConfig

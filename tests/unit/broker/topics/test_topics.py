@@ -13,7 +13,8 @@ import pytest
 from unit.broker.conftest import NOW_MS, flush
 from unit.broker.data_directories import open_directory
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.metadata.metadata_log import MetadataLog, TopicCreated
+from warmlog_broker.metadata.log_file import MetadataLog
+from warmlog_broker.metadata.metadata_log import TopicCreated
 from warmlog_broker.metadata.store import LoneClusterStore, NodeStore
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState
@@ -51,7 +52,6 @@ def test_a_topic_gets_an_id_of_its_own_and_keeps_its_own_settings_only() -> None
         (NewTopic("n", 0), errors.InvalidPartitions),
         (NewTopic("n", 11), errors.InvalidPartitions),
         (NewTopic("n", 6), errors.InvalidPartitions),
-        (NewTopic("n", 1, 3), errors.InvalidReplicationFactor),
         (NewTopic("n", 1, 1, {"no.such": "1"}), errors.InvalidConfig),
     ],
 )

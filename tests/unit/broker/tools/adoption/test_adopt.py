@@ -19,7 +19,8 @@ from opened_logs import opened_logs
 from unit.broker.data_directories import open_directory
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import lock_and_read
-from warmlog_broker.metadata.metadata_log import MetadataLog, MetadataState, TopicCreated, TopicDeleted, pack_file
+from warmlog_broker.metadata.log_file import MetadataLog, pack_file
+from warmlog_broker.metadata.metadata_log import MetadataState, TopicCreated, TopicDeleted
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_files import pack_partition_metadata, read_gaps

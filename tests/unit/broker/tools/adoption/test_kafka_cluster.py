@@ -9,7 +9,7 @@ import pytest
 
 from fake_kafka import FakeKafka, FakeTopic
 from kafka_sample import copy_sample
-from warmlog_broker.metadata.metadata_log import read_state
+from warmlog_broker.metadata.log_file import read_state
 from warmlog_broker.tools.adoption import kafka_cluster
 from warmlog_broker.tools.adoption.adopt import adopt
 from warmlog_broker.tools.adoption.kafka_cluster import ask_kafka

@@ -19,13 +19,8 @@ from other_user import NOBODY, copy_open_to_all, directory_open_to_all
 from unit.broker.data_directories import open_directory
 from warmlog.cli.app import build_program
 from warmlog.cli.terminal import status
-from warmlog_broker.metadata.metadata_log import (
-    ClusterCreated,
-    DirectoryKnown,
-    PartitionsAssigned,
-    TopicCreated,
-    pack_file,
-)
+from warmlog_broker.metadata.log_file import pack_file
+from warmlog_broker.metadata.metadata_log import ClusterCreated, DirectoryKnown, PartitionsAssigned, TopicCreated
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.directory.dir_lock import exclusive_lock, shared_lock
 from warmlog_broker.storage.directory.offset_checkpoint import write_offsets
