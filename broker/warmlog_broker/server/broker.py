@@ -19,11 +19,11 @@ from msgspec.structs import replace
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.listeners import Listener, Wire, format_address, parse_address
-from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
+from warmlog_broker.data_dirs.directory_set import DirectorySet, lock_and_read, refuse_if_locked
 from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, StartGivenUp, Stored, load_partitions
 from warmlog_broker.handlers import bind_endpoints
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.metadata.store import LoneClusterStore, NodeStore
+from warmlog_broker.metadata.store import ClusterStore, LoneClusterStore, NodeStore
 from warmlog_broker.network.codec import ProtocolCodec, WarmlogCodec
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
@@ -49,6 +49,7 @@ from warmlog_protocol.messages import APIS
 from warmlog_protocol.sasl.credential import PLAIN
 
 if TYPE_CHECKING:
+    from warmlog_broker.cluster.member import Member
     from warmlog_broker.server.admin_port import AdminPort
 
 TICK_S = 0.2
@@ -105,6 +106,7 @@ class Broker:
         self._start_is_given_up = threading.Event()
         self._stopping: asyncio.Task[bool] | None = None
         self._crashes = CrashCount(config)
+        self._member: Member | None = None
         self._engine: Engine
         self._started: BrokerConfig
         self.topics: Topics
@@ -176,9 +178,11 @@ class Broker:
                     after_bytes=progress.add_checked,
                 )
                 node = NodeStore(metadata_log, self._threads.disk)
-                cluster = LoneClusterStore(node)
+                cluster = await self._join_cluster(node, locked, bound, undo) or LoneClusterStore(node)
                 loading = load_partitions(locked, node, cluster, opener, self.config, progress, self._threads.disk)
                 stored = await self._extending_timeout(self._loop.create_task(loading, name="load"))
+                if self._member is not None:
+                    await self._member.enter(stored)
             self._engine = self._make_engine(stored, opener, undo)
             self.topics, self.services = self._engine.topics, self._engine.services
             self.services.users.on_deleted.append(self._connections.dismiss)
@@ -186,6 +190,8 @@ class Broker:
                 # Rights are checked when a fetch comes: its client has to send it again.
                 self.services.authorizer.on_changed.append(self.services.delayed_fetches.end_all)
             self.services.broker_changes.on_altered.append(self._take_settings)
+            if self._member is not None:
+                self._member.begin(self.topics, self.services.topic_changes, self._access_changed)
             undo.callback(self._stop_listening)
             await self._listen(bound)
             self._engine.add_log_duties(undo)
@@ -232,6 +238,8 @@ class Broker:
         self._service_manager.tell(status("flushing"))
         await self._engine.directories.flush_all()
         is_clean = await self._engine.close_logs()
+        if self._member is not None:
+            await self._member.leave()
         self._engine.directories.close()
         return is_clean
 
@@ -315,6 +323,12 @@ class Broker:
         undo.callback(self._admin.server.close)
         await self._admin.server.start()
 
+    def _access_changed(self) -> None:
+        """Use users, rules and quotas that another broker has changed."""
+        self.services.users.dismiss_deleted()
+        self.services.authorizer.rules_changed()
+        self.services.quotas.quotas_changed()
+
     def _publish_metrics(self) -> None:
         if self._admin is None:
             return
@@ -344,7 +358,21 @@ class Broker:
             memory=self._memory,
             connections=self._connections,
         )
-        return Engine(runtime, stored, opener, undo)
+        return Engine(runtime, stored, opener, undo, self._member)
+
+    async def _join_cluster(
+        self, node: NodeStore, directories: DirectorySet, bound: list[BoundListener], undo: ExitStack
+    ) -> ClusterStore | None:
+        """Read the cluster of this broker from etcd; return its store, or None if the broker is alone."""
+        if not self.config.cluster_etcd:
+            return None
+        from warmlog_broker.cluster.member import Member
+
+        ports = {each.listener.name: parse_address(each.address)[1] for each in bound}
+        self._member = Member(self.config, node, directories, ports)
+        undo.callback(self._member.abandon)
+        await self._member.read(self._threads.disk, self._start_is_given_up.is_set)
+        return self._member.store
 
     async def _listen(self, bound: list[BoundListener]) -> None:
         endpoints = bind_endpoints(self.services)

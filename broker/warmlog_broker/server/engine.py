@@ -22,7 +22,7 @@ from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool
-from warmlog_broker.replica.cluster_view import LoneClusterView
+from warmlog_broker.replica.cluster_view import ClusterView, LoneClusterView
 from warmlog_broker.replica.delayed_fetch import DelayedFetches
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
@@ -44,6 +44,7 @@ from warmlog_broker.topics.topics import Topics, lead_alone
 from warmlog_protocol.errors import StorageError
 
 if TYPE_CHECKING:
+    from warmlog_broker.cluster.member import Member
     from warmlog_broker.maintenance.log_check import LogCheck
     from warmlog_broker.maintenance.log_cleaner import LogCleaner
 
@@ -71,8 +72,12 @@ class Engine:
     log_cleaner: "LogCleaner"
     log_check: "LogCheck"
 
-    def __init__(self, runtime: Runtime, stored: Stored, opener: LogOpener, undo: ExitStack) -> None:
+    def __init__(
+        self, runtime: Runtime, stored: Stored, opener: LogOpener, undo: ExitStack, member: "Member | None" = None
+    ) -> None:
+        """`member` is this broker in its cluster; None if it is alone."""
         config, threads = runtime.config, runtime.threads
+        self._member = member
         self._runtime = runtime
         self._node, self._cluster = stored.node, stored.cluster
         served = []
@@ -134,7 +139,7 @@ class Engine:
             open_log=opener.create,
             threads=self._runtime.threads.disk,
             on_deleted=remover.add,
-            take_role=partial(lead_alone, self._cluster),
+            take_role=partial(lead_alone, self._cluster) if self._member is None else self._member.take_role,
         )
         for entry, loaded in stored.topics:
             topics.add(entry, loaded)
@@ -147,8 +152,11 @@ class Engine:
 
     def _make_services(self, *, retention_now_ms: Callable[[], int]) -> Services:
         runtime, config = self._runtime, self._runtime.config
-        cluster = self._cluster.state.cluster
-        assert cluster is not None
+        known = self._cluster.state.cluster
+        assert known is not None
+        cluster: ClusterView = LoneClusterView(known.cluster_id, config.node_id, config.all_listeners)
+        if self._member is not None:
+            cluster = self._member.cluster_view
         authorizer = Authorizer(self._cluster, config)
         producer_ids = ProducerIds(self._cluster)
         topic_changes = TopicChanges(
@@ -161,7 +169,7 @@ class Engine:
         return Services(
             loop=runtime.loop,
             config=config,
-            cluster=LoneClusterView(cluster.cluster_id, config.node_id, config.all_listeners),
+            cluster=cluster,
             topics=self.topics,
             topic_changes=topic_changes,
             broker_changes=BrokerChanges(

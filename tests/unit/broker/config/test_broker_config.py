@@ -292,7 +292,7 @@ def test_a_level_is_for_the_whole_broker_or_for_a_part() -> None:
         ("loud", "'loud' is not a level, it must be debug or info or warning or error or critical"),
         ("", "'' is not a level"),
         ("info,netwrk=debug", "'netwrk' is not a part of the broker; did you mean network?"),
-        ("info,x=debug", "'x' is not a part of the broker; the parts are config, coordinator, "),
+        ("info,x=debug", "'x' is not a part of the broker; the parts are cluster, config, coordinator, "),
         ("network=debug", "has no level for the whole broker, such as info,network=debug"),
         ("info,debug", "has two levels for the whole broker"),
         ("info,network=debug,network=info", "has two levels for network"),

@@ -1,0 +1,148 @@
+"""One broker of a cluster: what it has beside the parts of a broker that is alone, in the order of its start."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from pathlib import Path
+
+from warmlog_broker.cluster.cluster_view import EtcdClusterView
+from warmlog_broker.cluster.keys import Keys
+from warmlog_broker.cluster.session import Description, Session
+from warmlog_broker.cluster.start import (
+    are_disks_old,
+    change_records,
+    read_cluster,
+    replicas_of,
+    wait_for_former,
+)
+from warmlog_broker.cluster.store import EtcdStore
+from warmlog_broker.cluster.topic_sync import TopicSync
+from warmlog_broker.cluster.view import Applied, View
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.data_dirs.directory_set import DirectorySet, finish_deletions
+from warmlog_broker.data_dirs.loader import Stored
+from warmlog_broker.etcd.client import EtcdClient
+from warmlog_broker.etcd.connection import EtcdOptions
+from warmlog_broker.metadata.metadata_log import TopicCreated
+from warmlog_broker.metadata.store import NodeStore
+from warmlog_broker.replica.partition import Partition
+from warmlog_broker.runtime.tasks import Tasks
+from warmlog_broker.runtime.version import broker_version
+from warmlog_broker.topics.topic_changes import TopicChanges
+from warmlog_broker.topics.topics import Topics
+from warmlog_protocol.errors import InvalidConfig
+
+_log = logging.getLogger(__name__)
+
+
+def etcd_options(config: BrokerConfig) -> EtcdOptions:
+    """Return how to reach etcd by the settings. InvalidConfig if the password cannot be read."""
+    password = ""
+    if config.cluster_etcd_password_file:
+        try:
+            password = Path(config.cluster_etcd_password_file).read_text().strip()
+        except OSError as error:
+            raise InvalidConfig(f"cluster.etcd.password.file: {error}") from None
+    return EtcdOptions(
+        endpoints=tuple(address.strip() for address in config.cluster_etcd.split(",")),
+        user=config.cluster_etcd_user,
+        password=password,
+        ca=_path(config.cluster_etcd_ca_file),
+        certificate=_path(config.cluster_etcd_cert_file),
+        key=_path(config.cluster_etcd_key_file or config.cluster_etcd_cert_file),
+    )
+
+
+def _path(text: str) -> Path | None:
+    return Path(text) if text else None
+
+
+class Member:
+    """This broker in its cluster."""
+
+    def __init__(self, config: BrokerConfig, node: NodeStore, directories: DirectorySet, ports: dict[str, int]) -> None:
+        """`ports` are those at which its listeners are bound. InvalidConfig for files that cannot be read."""
+        try:
+            self._etcd = EtcdClient(etcd_options(config))
+        except OSError as error:
+            raise InvalidConfig(f"cluster.etcd: {error}") from None
+        self._config = config
+        self._node = node
+        self._directories = directories
+        self.view = View(self._etcd, Keys(config.cluster_id), config.node_id)
+        self.store = EtcdStore(self._etcd, self.view)
+        self.cluster_view = EtcdClusterView(self.view)
+        described = Description(
+            endpoints={each.name: each.advertised or (each.host, ports[each.name]) for each in config.all_listeners},
+            peer_listener=config.peer_listener.name,
+            directories=sorted(each.directory_id.hex for each in directories.live),
+            rack=config.rack,
+            version=broker_version(),
+        )
+        self.session = Session(self._etcd, self.view, node, described, config.broker_session_timeout_ms)
+        self._are_disks_old = False
+        self._tasks = Tasks()
+
+    async def read(self, threads: Executor, is_given_up: Callable[[], bool]) -> None:
+        """Read the cluster from etcd, before any log is opened. Raises StartRefused, StartGivenUp."""
+        await read_cluster(self.view, is_given_up)
+        timeout_s = 2 * self._config.broker_session_timeout_ms / 1000
+        await wait_for_former(self.view, self.session.described.directories, timeout_s)
+        self._are_disks_old = are_disks_old(self.view, self.session, self._node.state)
+        await self._forget_deleted(threads)
+
+    async def _forget_deleted(self, threads: Executor) -> None:
+        """Remove what is left here of topics that were deleted while this broker was away."""
+        names = {topic.topic_id: topic.name for topic in self.view.state.topics.values()}
+        gone = self.store.deleted_of(self._node.state.assignments.keys() - names.keys())
+        if gone:
+            await self._node.commit(gone)
+            loop, present = asyncio.get_running_loop(), self.view.state.topics
+            removed = await loop.run_in_executor(
+                threads, lambda: finish_deletions(self._directories, gone, present, is_complete=False)
+            )
+            await self._node.commit(removed)
+
+    async def enter(self, stored: Stored) -> None:
+        """Say in the records what the start has found in the logs, and register.
+
+        Raises NodeInUse if another broker has this one's node id, and Refused.
+        """
+        self._tasks.start(self.view.follow(), name="follow etcd")
+        found = replicas_of(
+            self.view, stored, self.store.left_open, self._config.topic_defaults, are_old=self._are_disks_old
+        )
+        if any(replica.reason is not None for replica in found):
+            await self.session.unregister()
+        await change_records(self._etcd, self.view, found)
+        await self.session.begin_incarnation()
+        await self.session.register(was_clean=all(each.was_clean for each in stored.directories.live))
+        self.session.begin()
+
+    def take_role(self, _topic: TopicCreated, _partition: Partition) -> None:
+        """Take the role of this broker for a partition, by its record."""
+
+    def begin(self, topics: Topics, changes: TopicChanges, on_access: Callable[[], None]) -> None:
+        """Carry out what the cluster decides, from now on; `on_access`: after users, rules or quotas."""
+        sync = TopicSync(self.store, topics, changes)
+
+        def applied(what: Applied) -> None:
+            sync.note(what)
+            if what.is_access:
+                on_access()
+
+        self.view.on_applied.append(applied)
+        self._tasks.start(sync.run(), name="sync topics")
+
+    async def leave(self) -> None:
+        """End the registration, after the logs are closed."""
+        await self.session.end()
+        self._tasks.cancel()
+        await self._tasks.finish(1.0)
+        await self._etcd.close()
+
+    def abandon(self) -> None:
+        """End all that runs, without telling anybody: as a crash."""
+        self.session.abandon()
+        self._tasks.cancel()

@@ -1,0 +1,250 @@
+"""The registration of a broker: a key with a lease, by which the others know that it is alive, and its broker epoch.
+
+A lease that is lost costs a registration: the broker goes on with what the records say, under its next broker epoch.
+While etcd does not answer nothing is lost: it lets no lease run out without a leader of its own.
+
+Every few seconds the broker also writes the next mark of its disks (replication/membership), so that an image of them
+that is restored later shows.
+"""
+
+import asyncio
+import logging
+import random
+from uuid import uuid4
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from warmlog_broker.cluster.keys import NodeValue, Registration, from_bytes, to_bytes
+from warmlog_broker.cluster.settling import settled
+from warmlog_broker.cluster.view import View
+from warmlog_broker.data_dirs.loader import StartRefused
+from warmlog_broker.etcd.coordination import (
+    ChangedAt,
+    Coordination,
+    CreatedAt,
+    Delete,
+    Failed,
+    LeaseEnded,
+    Put,
+    Succeeded,
+)
+from warmlog_broker.metadata.metadata_log import NodeMarked
+from warmlog_broker.metadata.store import NodeStore
+from warmlog_broker.replication.membership import Mark, NodeMarks, next_incarnation
+from warmlog_broker.replication.record import Author
+from warmlog_protocol.errors import WarmlogError
+
+BEAT_S = 10.0
+RETRY_S = 0.5
+"""Before a lease that could not be kept alive is tried again."""
+
+_log = logging.getLogger(__name__)
+
+
+class NodeInUse(StartRefused):
+    """Another broker has this broker's node id."""
+
+
+class Description(Struct, frozen=True):
+    """What a broker tells of itself."""
+
+    endpoints: dict[str, tuple[str, int]]
+    peer_listener: str
+    directories: list[str]
+    rack: str
+    version: str
+
+
+class Session:
+    """The registration of this broker and the mark of its disks, while it runs."""
+
+    def __init__(
+        self, etcd: Coordination, view: View, node: NodeStore, described: Description, timeout_ms: int
+    ) -> None:
+        self.broker_epoch = 0
+        """The revision at which the broker was registered; 0 while it is not."""
+        self._etcd = etcd
+        self._view = view
+        self._node = node
+        self.described = described
+        self._ttl_s = max(1, round(timeout_ms / 1000))
+        self._value = Registration(uuid="", endpoints={}, peer_listener="", directories=[])
+        self._lease = 0
+        self._is_lost = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def incarnation(self) -> int:
+        """Of this start of the broker: no other has it."""
+        return self._marks.intended.incarnation
+
+    @property
+    def _marks(self) -> NodeMarks:
+        return self._node.state.marks or NodeMarks()
+
+    def stored_mark(self) -> Mark:
+        """Return the mark of this node in etcd; `Mark()` if it has none."""
+        key = self._view.keys.node(self._view.node)
+        if (item := self._view.item(key)) is None:
+            return Mark()
+        value = from_bytes(key, item.value, NodeValue)
+        return Mark(value.incarnation, value.beat)
+
+    async def begin_incarnation(self) -> None:
+        """Write the mark of this start. Raises NodeInUse if another broker writes that of the same node id."""
+        await self._write_mark(next_incarnation(self._marks, self.stored_mark()))
+
+    async def register(self, *, was_clean: bool) -> None:
+        """Register, in place of the former registration of this node, which must be dead."""
+        described = self.described
+        self._value = Registration(
+            uuid="",
+            endpoints=described.endpoints,
+            peer_listener=described.peer_listener,
+            directories=described.directories,
+            rack=described.rack,
+            was_clean=was_clean,
+        )
+        await self.unregister()
+        await self._register()
+
+    async def unregister(self) -> None:
+        """Delete the registration of this node that the view has, if there is one."""
+        key = self._view.keys.broker(self._view.node)
+        if (item := self._view.item(key)) is not None:
+            done = await settled(self._etcd, self._author(), [CreatedAt(key, item.created)], [Delete(key)])
+            await self._view.reached(done.revision if isinstance(done, Succeeded) else 0)
+
+    def begin(self) -> None:
+        """Keep the registration alive, and the mark new."""
+        self._tasks = [
+            asyncio.create_task(self._keep_alive(), name="keep registration"),
+            asyncio.create_task(self._beat(), name="beat"),
+        ]
+
+    def renew(self) -> None:
+        """Register under another broker epoch, so that what was sent under this one counts no more."""
+        self.broker_epoch = 0
+        self._is_lost.set()
+
+    async def drain(self) -> None:
+        """Tell the others that this broker stops: it is not elected any more."""
+        key = self._view.keys.broker(self._view.node)
+        value = replace(self._value, is_ready=False, by=self._author())
+        compares, put = [CreatedAt(key, self.broker_epoch)], Put(key, to_bytes(value), self._lease)
+        try:
+            await settled(self._etcd, value.by, compares, [put], timeout_s=RETRY_S)
+        except WarmlogError as error:
+            _log.warning("the other brokers are not told that this one stops: %s", error)
+
+    def abandon(self) -> None:
+        """Let the registration run out."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def end(self) -> None:
+        """End the registration. The others notice at once, or when it runs out."""
+        self.abandon()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        try:
+            async with asyncio.timeout(RETRY_S):
+                await self._etcd.revoke(self._lease)
+        except (WarmlogError, TimeoutError) as error:
+            _log.warning("the registration of this broker is left to run out: %s", error)
+
+    def _author(self) -> Author:
+        return Author(self._view.node, 0, random.getrandbits(52))
+
+    async def _register(self) -> None:
+        """Return once the broker is registered with a lease of its own, under a new broker epoch."""
+        key = self._view.keys.broker(self._view.node)
+        while True:
+            self._lease = await self._etcd.grant(self._ttl_s)
+            value = replace(self._value, uuid=str(uuid4()), by=self._author())
+            put = Put(key, to_bytes(value), self._lease)
+            try:
+                done = await settled(self._etcd, value.by, [CreatedAt(key, 0)], [put])
+            except LeaseEnded:
+                continue
+            if isinstance(done, Failed):
+                # Of this process, before its lease was lost: a lease that etcd ends early may be alive elsewhere.
+                await self._delete_own(key, done)
+                continue
+            self._value, self.broker_epoch = value, done.revision
+            self._is_lost.clear()
+            await self._view.reached(done.revision)
+            return
+
+    async def _delete_own(self, key: str, failed: Failed) -> None:
+        """Delete a registration with this node's directories. Raises NodeInUse if it is another broker's."""
+        if (item := failed.items.get(key)) is None:
+            return
+        found = from_bytes(key, item.value, Registration)
+        if not set(found.directories) & set(self.described.directories):
+            raise NodeInUse(in_use(self._view.node, found))
+        await settled(self._etcd, self._author(), [CreatedAt(key, item.created)], [Delete(key)])
+
+    async def _keep_alive(self) -> None:
+        """Keep the lease alive, and register again when it was lost."""
+        pause_s = self._ttl_s / 3
+        while True:
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._is_lost.wait()
+            except TimeoutError:
+                pass
+            try:
+                if self._is_lost.is_set() or self._is_gone() or not await self._etcd.keep_alive(self._lease):
+                    _log.warning("the registration of this broker was lost: it registers again")
+                    self.broker_epoch = 0
+                    await self.unregister()
+                    await self._register()
+                pause_s = self._ttl_s / 3
+            except WarmlogError as error:
+                _log.warning("the registration of this broker is not kept alive: %s", error)
+                pause_s = RETRY_S
+
+    def _is_gone(self) -> bool:
+        """Return whether the view, which is not before the registration, has it no more."""
+        registered = self._view.brokers.get(self._view.node)
+        return registered is None or registered.broker_epoch != self.broker_epoch
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            mark = self._marks.intended
+            try:
+                await self._write_mark(mark._replace(beat=mark.beat + 1))
+            except NodeInUse as error:
+                _log.critical("%s", error)
+            except WarmlogError as error:
+                _log.warning("the mark of this broker's disks is not written: %s", error)
+
+    async def _write_mark(self, mark: Mark) -> None:
+        """Write a mark into the node file, into etcd, and note there that etcd has it."""
+        key, by, view = self._view.keys.node(self._view.node), self._author(), self._view
+        await self._node.commit([NodeMarked(replace(self._marks, intended=mark))])
+        value = NodeValue(
+            by=by,
+            incarnation=mark.incarnation,
+            beat=mark.beat,
+            directories=self.described.directories,
+            rack=self.described.rack,
+            version=self.described.version,
+        )
+        compare = ChangedAt(key, view.changed_at(key))
+        done = await settled(self._etcd, by, [compare], [Put(key, to_bytes(value))])
+        if isinstance(done, Failed):
+            raise NodeInUse(
+                f"another broker writes the mark of node {view.node}: each broker of a cluster needs its own node.id"
+            )
+        await view.reached(done.revision)
+        await self._node.commit([NodeMarked(NodeMarks(mark, mark, view.revision))])
+
+
+def in_use(node: int, found: Registration) -> str:
+    """Return what an operator is told whose node id another broker has."""
+    places = ", ".join(f"{host}:{port}" for host, port in found.endpoints.values())
+    return f"node.id {node} is in use by the broker at {places}: each broker of a cluster needs its own"

@@ -1,0 +1,65 @@
+"""Transactions until their outcome is known.
+
+A read does not tell whether a transaction was applied, since it may be applied after the read. Only an outcome of the
+same compares does: so the same transaction is sent again. If it fails then, the author in its values tells whether an
+earlier one of these was applied.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from warmlog_broker.cluster.keys import author_of
+from warmlog_broker.etcd.coordination import (
+    Compare,
+    Coordination,
+    Delete,
+    Failed,
+    Operation,
+    Put,
+    Succeeded,
+)
+from warmlog_broker.replication.record import Author
+from warmlog_protocol.errors import RequestTimedOut
+
+PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
+FOREVER_S = float("inf")
+
+
+async def settled(
+    etcd: Coordination,
+    by: Author,
+    compares: Sequence[Compare],
+    operations: Sequence[Operation],
+    *,
+    timeout_s: float = FOREVER_S,
+) -> Succeeded | Failed:
+    """Return the outcome of a transaction whose values have the author `by`, which no other transaction has.
+
+    The compares are of the keys that it changes, so it is applied once. After Failed the items are those of the keys.
+    Raises RequestTimedOut if the outcome is not known in time, and the errors of `Coordination.txn`.
+    """
+    deadline_s, pause_s, was_unknown = time.monotonic() + timeout_s, PAUSE_S, False
+    keys = sorted({each.key for each in compares} | {each.key for each in operations})
+    while True:
+        outcome = await etcd.txn(compares, operations, keys)
+        if isinstance(outcome, Succeeded):
+            return outcome
+        if isinstance(outcome, Failed):
+            return _own(operations, outcome, by) if was_unknown else outcome
+        was_unknown = True
+        if time.monotonic() > deadline_s:
+            raise RequestTimedOut(f"whether this was changed is not known, as etcd does not say: {outcome.reason}")
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def _own(operations: Sequence[Operation], failed: Failed, by: Author) -> Succeeded | Failed:
+    """Return Succeeded if the same transaction was applied before: a value of it is there, or all is deleted."""
+    put = [failed.items[each.key] for each in operations if isinstance(each, Put) and each.key in failed.items]
+    mine = [item.changed for item in put if author_of(item.value) == by]
+    if mine:
+        return Succeeded(max(mine))
+    deletes_only = all(isinstance(each, Delete) for each in operations)
+    is_gone = not any(each.key in failed.items for each in operations)
+    return Succeeded(failed.revision) if deletes_only and is_gone else failed

@@ -1,0 +1,343 @@
+"""The `ClusterStore` of a broker of a cluster: the facts are in etcd, and all brokers change them there.
+
+A change is a transaction that compares each key it touches with what this broker has read. If its outcome is not known
+it is sent again, the same, until the outcome is: the author in its values tells that an earlier one was applied. A
+change is reported once the view has it.
+
+The records of a topic are written before the topic, a part at a time, since etcd limits a transaction: they are nothing
+until the topic is there.
+"""
+
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from warmlog_broker.cluster.keys import (
+    AnyValue,
+    DeletedValue,
+    NameValue,
+    ProducerIdsValue,
+    QuotaValue,
+    RulesValue,
+    SecretValue,
+    TopicValue,
+    UserValue,
+    Value,
+    from_bytes,
+    to_bytes,
+)
+from warmlog_broker.cluster.settling import settled
+from warmlog_broker.cluster.view import View
+from warmlog_broker.data_dirs.loader import StartRefused
+from warmlog_broker.etcd.coordination import (
+    ChangedAt,
+    Coordination,
+    CoordinationError,
+    Delete,
+    Operation,
+    Put,
+    Succeeded,
+    prefix_end,
+)
+from warmlog_broker.metadata.metadata_log import (
+    AclsCreated,
+    AclsDeleted,
+    ClusterState,
+    Entry,
+    PartitionsAdded,
+    ProducerIdsReserved,
+    QuotaAltered,
+    TopicAltered,
+    TopicCreated,
+    TopicDeleted,
+    UserAltered,
+    UserDeleted,
+    UserSecretMade,
+)
+from warmlog_broker.metadata.store import Changed, Version
+from warmlog_broker.replication import record as records
+from warmlog_broker.replication.placement import place
+from warmlog_broker.replication.record import Author, PartitionRecord
+from warmlog_broker.runtime.clock import now_ms
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_protocol.errors import InvalidReplicationFactor, StorageError
+
+DEFAULT_REPLICAS = 3
+"""Of a topic for which none are asked: as many, or as many as there are brokers."""
+RECORDS_A_TRANSACTION = 50
+"""etcd takes 128 operations, and as many compares."""
+OUTCOME_TIMEOUT_S = 20.0
+"""A request waits so long for the outcome of its transaction."""
+TOMBSTONE_MS = 30 * 86_400_000
+"""A broker that was away for longer leaves the files of topics that were deleted meanwhile where they are."""
+
+
+@dataclass
+class _Plan:
+    """A transaction, with the author of its values."""
+
+    by: Author
+    compares: dict[str, ChangedAt] = field(default_factory=dict)
+    operations: list[Operation] = field(default_factory=list)
+
+    def put(self, compare: ChangedAt, value: Value) -> None:
+        self.compares[compare.key] = compare
+        self.operations.append(Put(compare.key, to_bytes(replace(value, by=self.by))))
+
+    def delete(self, compare: ChangedAt) -> None:
+        self.compares[compare.key] = compare
+        self.operations.append(Delete(compare.key))
+
+
+class EtcdStore:
+    """The facts of a cluster in etcd, as the view has them."""
+
+    is_alone = False
+
+    def __init__(self, etcd: Coordination, view: View) -> None:
+        self.view = view
+        self.left_open: frozenset[TopicPartition] = frozenset()
+        """The partitions whose logs the last stop of this broker did not close."""
+        self._etcd = etcd
+
+    @property
+    def state(self) -> ClusterState:
+        """As `ClusterStore.state`."""
+        return self.view.state
+
+    @property
+    def version(self) -> Version:
+        """As `ClusterStore.version`: etcd's revision."""
+        return self.view.revision
+
+    async def commit(self, changes: Sequence[Entry], *, expected: Version | None = None) -> None:
+        """As `ClusterStore.commit`. RequestTimedOut while the outcome is not known, StorageError if etcd refuses.
+
+        All or none, but for topics that are created: of more than `RECORDS_A_TRANSACTION`, the first may remain.
+        """
+        created = [change for change in changes if isinstance(change, TopicCreated)]
+        for at in range(0, len(changes), RECORDS_A_TRANSACTION) if created else (0,):
+            group = changes[at : at + RECORDS_A_TRANSACTION] if created else changes
+            while not await self._committed(group, expected):
+                if expected is not None:
+                    raise Changed
+
+    async def _committed(self, changes: Sequence[Entry], expected: Version | None) -> bool:
+        """Return whether the changes were applied; the view has what they were compared with, and was not so."""
+        plan = _Plan(self._author())
+        for change in changes:
+            for part in self._records_of(change):
+                if not await self._written(part):
+                    return False
+            self._plan(plan, change, expected)
+        return await self._written(plan)
+
+    def here(self, topic: TopicCreated) -> Sequence[int]:
+        """As `ClusterStore.here`."""
+        return self.view.here(topic)
+
+    def is_deleted(self, topic_id: bytes) -> bool:
+        """As `ClusterStore.is_deleted`."""
+        return topic_id in self.view.deleted
+
+    def deleted_of(self, topic_ids: Iterable[bytes]) -> list[TopicDeleted]:
+        """Return those of these topics that were deleted."""
+        found = []
+        for topic_id in self.view.deleted.intersection(topic_ids):
+            value = self._value(self.view.keys.deleted(topic_id), DeletedValue)
+            found.append(TopicDeleted(topic_id, value.name, value.partitions))
+        return found
+
+    async def begin_epochs(self, latest: Mapping[TopicPartition, int]) -> None:
+        """As `ClusterStore.begin_epochs`: the epochs are in the records, which change when the logs are open.
+
+        StartRefused if the log of a partition has a later epoch than its record.
+        """
+        for name, epoch in latest.items():
+            known = self.state.leader_epoch(self.state.topics[name.topic], name.partition)
+            if epoch > known:
+                raise StartRefused(
+                    f"{name.directory_name} has records of the leader epoch {epoch}, and etcd knows {known} as its "
+                    "latest: etcd was restored from a backup, or is another one. Restore its latest data; nothing was "
+                    "changed"
+                )
+        self.left_open = frozenset(latest)
+
+    def replication_factor(self, asked: int) -> int:
+        """As `ClusterStore.replication_factor`."""
+        ready = len(self._racks())
+        factor = min(DEFAULT_REPLICAS, ready) if asked == -1 else asked
+        if not 1 <= factor <= ready:
+            raise InvalidReplicationFactor(f"{asked} replicas: expected 1 to {ready}, as many brokers are ready")
+        return factor
+
+    async def reserve_producer_ids(self, count: int) -> int:
+        """As `ClusterStore.reserve_producer_ids`."""
+        while True:
+            first = self.state.next_producer_id
+            plan = _Plan(self._author())
+            plan.put(self._as_read(self.view.keys.producer_ids, None), ProducerIdsValue(next=first + count))
+            if await self._written(plan):
+                return first
+
+    def _racks(self) -> dict[int, str]:
+        return {node: each.value.rack for node, each in self.view.brokers.items() if each.value.is_ready}
+
+    def _author(self) -> Author:
+        """Return an author that no other transaction has: those of replicas have an incarnation."""
+        return Author(self.view.node, 0, random.getrandbits(52))
+
+    def _as_read(self, key: str, expected: Version | None) -> ChangedAt:
+        """Return the compare of a key with the view. Raises Changed if it was changed after `expected`."""
+        revision = self.view.changed_at(key)
+        if expected is not None and revision > expected:
+            raise Changed
+        return ChangedAt(key, revision)
+
+    def _value(self, key: str, kind: type[AnyValue]) -> AnyValue:
+        """Return the value of a key in the view. Raises Changed if it is not there."""
+        if (item := self.view.item(key)) is None:
+            raise Changed
+        return from_bytes(key, item.value, kind)
+
+    def _records_of(self, change: Entry) -> Iterator[_Plan]:
+        """Yield the transactions that must come before the one with `change`."""
+        if isinstance(change, TopicCreated):
+            yield from self._new_records(change, range(change.partitions), change.settings, change.replication_factor)
+        elif isinstance(change, PartitionsAdded):
+            topic = self._value(self.view.keys.topic(change.name), TopicValue)
+            entry = self.state.topics[change.name]
+            numbers = range(topic.partitions, change.partitions)
+            yield from self._new_records(entry, numbers, topic.settings, topic.replication_factor)
+
+    def _new_records(
+        self, topic: TopicCreated, numbers: range, settings: dict[str, str], factor: int
+    ) -> Iterator[_Plan]:
+        """Yield transactions with records; one that an earlier addition has left is replaced."""
+        if not numbers:
+            return
+        first = int.from_bytes(topic.topic_id[:4])
+        placed = place(self._racks(), partitions=numbers.stop, factor=factor, first=first)
+        min_isr = int(settings.get("min.insync.replicas", 0)) or factor // 2 + 1
+        for at in range(0, len(numbers), RECORDS_A_TRANSACTION):
+            plan = _Plan(self._author())
+            for number in numbers[at : at + RECORDS_A_TRANSACTION]:
+                nodes = placed[number]
+                record = PartitionRecord(
+                    leader=nodes[0], leader_epoch=0, replicas=nodes, isr=nodes, min_isr=min_isr, by=plan.by
+                )
+                compare = self._as_read(self.view.keys.partition(topic.topic_id, number), None)
+                plan.compares[compare.key] = compare
+                plan.operations.append(Put(compare.key, records.to_bytes(record)))
+            yield plan
+
+    def _plan(self, plan: _Plan, change: Entry, expected: Version | None) -> None:
+        """Add a change to a transaction. Raises Changed if it was decided from what is not so any more."""
+        match change:
+            case TopicCreated() | TopicDeleted() | TopicAltered() | PartitionsAdded():
+                self._plan_topic(plan, change, expected)
+            case ProducerIdsReserved(next_id):
+                following = ProducerIdsValue(next=max(next_id, self.state.next_producer_id))
+                plan.put(self._as_read(self.view.keys.producer_ids, expected), following)
+            case AclsCreated(rules) | AclsDeleted(rules):
+                self._plan_rules(plan, change, {self.view.keys.rules(rule) for rule in rules}, expected)
+            case QuotaAltered(user, client_id, limits):
+                compare = self._as_read(self.view.keys.quota(user, client_id), expected)
+                plan.put(compare, QuotaValue(limits=limits)) if limits else plan.delete(compare)
+            case UserAltered():
+                value = UserValue(
+                    credentials=change.credentials,
+                    is_token=change.is_token,
+                    changed_ms=change.changed_ms,
+                    previous=change.previous,
+                    previous_end_ms=change.previous_end_ms,
+                )
+                plan.put(self._as_read(self.view.keys.user(change.name), expected), value)
+            case UserDeleted(name):
+                plan.delete(self._as_read(self.view.keys.user(name), expected))
+            case UserSecretMade(secret):
+                plan.put(self._as_read(self.view.keys.user_secret, expected), SecretValue(secret=secret))
+            case _:
+                raise AssertionError(f"{change} is no fact of a cluster")
+
+    def _plan_topic(
+        self,
+        plan: _Plan,
+        change: TopicCreated | TopicDeleted | TopicAltered | PartitionsAdded,
+        expected: Version | None,
+    ) -> None:
+        keys = self.view.keys
+        compare = self._as_read(keys.topic(change.name), expected)
+        if isinstance(change, TopicCreated):
+            value = TopicValue(
+                id=change.topic_id.hex(),
+                partitions=change.partitions,
+                replication_factor=change.replication_factor,
+                settings=change.settings,
+                is_internal=change.is_internal,
+            )
+            plan.put(compare, value)
+            plan.put(self._as_read(keys.folded(change.name), expected), NameValue(name=change.name))
+            return
+        value = self._value(keys.topic(change.name), TopicValue)
+        if value.id != change.topic_id.hex():
+            raise Changed
+        match change:
+            case TopicAltered():
+                plan.put(compare, replace(value, settings=change.settings))
+            case PartitionsAdded():
+                plan.put(compare, replace(value, partitions=change.partitions))
+            case TopicDeleted():
+                plan.delete(compare)
+                plan.operations.append(Delete(keys.folded(change.name)))
+                first = keys.partitions(change.topic_id)
+                plan.operations.append(Delete(first, prefix_end(first)))
+                deleted = DeletedValue(name=change.name, partitions=change.partitions, deleted_ms=now_ms())
+                plan.put(ChangedAt(keys.deleted(change.topic_id), 0), deleted)
+                self._plan_forgetting(plan)
+
+    def _plan_forgetting(self, plan: _Plan) -> None:
+        """Add the removal of one old tombstone: one is added at a time."""
+        for topic_id in self.view.deleted:
+            key = self.view.keys.deleted(topic_id)
+            if self._value(key, DeletedValue).deleted_ms < now_ms() - TOMBSTONE_MS:
+                plan.operations.append(Delete(key))
+                return
+
+    def _plan_rules(
+        self, plan: _Plan, change: AclsCreated | AclsDeleted, keys: Iterable[str], expected: Version | None
+    ) -> None:
+        for key in sorted(keys):
+            item = self.view.item(key)
+            present = {} if item is None else dict.fromkeys(from_bytes(key, item.value, RulesValue).rules)
+            wanted = {rule: None for rule in change.rules if self.view.keys.rules(rule) == key}
+            if isinstance(change, AclsCreated):
+                rules = [*(present | wanted)]
+            else:
+                rules = [rule for rule in present if rule not in wanted]
+            compare = self._as_read(key, expected)
+            plan.put(compare, RulesValue(rules=rules)) if rules else plan.delete(compare)
+
+    async def _written(self, plan: _Plan) -> bool:
+        """Return whether the transaction was applied; the view has what became of its keys."""
+        compares = list(plan.compares.values())
+        if self.view.frozen:
+            raise StorageError(f"nothing in the cluster can be changed: etcd has gone back: {self.view.frozen}")
+        try:
+            outcome = await settled(self._etcd, plan.by, compares, plan.operations, timeout_s=OUTCOME_TIMEOUT_S)
+        except CoordinationError as error:
+            raise StorageError(f"nothing in the cluster can be changed: {error}") from error
+        if isinstance(outcome, Succeeded):
+            await self.view.reached(outcome.revision)
+            return True
+        await self._differs(compares, outcome.revision)
+        return False
+
+    async def _differs(self, compares: Sequence[ChangedAt], revision: int) -> None:
+        """Return once the view shows that a compare did not hold, at a revision of etcd."""
+        while self.view.revision < revision and not self.view.frozen:
+            if any(self.view.changed_at(each.key) != each.revision for each in compares):
+                return
+            await self.view.moved()

@@ -1,0 +1,117 @@
+"""Brokers of one cluster, as processes: what one decides, all carry out; and which brokers may not be one of it."""
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_process import BrokerFailed, BrokerProcess
+from cluster_processes import ClusterProcesses
+from etcd_process import EtcdProcess, needs_etcd
+from waiting import wait_until
+from warmlog import Admin
+from warmlog_protocol import messages as m
+from wire_client import WireClient
+
+pytestmark = needs_etcd
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    with ClusterProcesses(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+def topics_at(broker: BrokerProcess) -> dict[str, int]:
+    with WireClient(broker.address) as client:
+        found = client.call(m.MetadataRequest(None))
+        assert isinstance(found, m.MetadataResponse)
+        assert [each.node_id for each in found.brokers] == [1, 2, 3]
+        return {topic.name: len(topic.partitions) for topic in found.topics}
+
+
+def directories_of(broker: BrokerProcess, topic: str) -> list[str]:
+    return sorted(path.name for path in broker.data_dir.glob(f"{topic}-?"))
+
+
+def test_topics_are_those_of_all_brokers(cluster: ClusterProcesses) -> None:
+    first, second, third = cluster.brokers.values()
+
+    async def create() -> None:
+        async with Admin(first.address) as admin:
+            await admin.create_topic("orders", partitions=2)
+
+    asyncio.run(create())
+    for broker in cluster.brokers.values():
+        wait_until(lambda broker=broker: directories_of(broker, "orders") == ["orders-0", "orders-1"])
+        wait_until(lambda broker=broker: topics_at(broker) == {"orders": 2})
+
+    async def change() -> None:
+        async with Admin(second.address) as admin:
+            await admin.alter_topic("orders", set={"retention.ms": "12345"})
+            await admin.add_partitions("orders", 3)
+
+    asyncio.run(change())
+    wait_until(lambda: directories_of(third, "orders") == ["orders-0", "orders-1", "orders-2"])
+    third.kill()
+
+    async def delete() -> None:
+        async with Admin(second.address) as admin:
+            await admin.delete_topic("orders")
+            await admin.create_topic("orders", partitions=1)
+
+    asyncio.run(delete())
+    wait_until(lambda: directories_of(first, "orders") == ["orders-0"])
+    third.start()
+    wait_until(lambda: topics_at(first) == {"orders": 1})
+    assert topics_at(third) == {"orders": 1}
+    assert directories_of(third, "orders") == ["orders-0"], "those of the deleted topic are removed"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"cluster_id": "another"}, "etcd has no cluster 'another'.*warmlog cluster init"),
+        ({"node_id": 1}, r"node.id 1 is in use by the broker at 127.0.0.1:\d+"),
+        ({"cluster_secret_file": ""}, "cluster.secret.file is not set"),
+    ],
+)
+def test_a_broker_that_is_not_one_of_the_cluster_is_refused(
+    cluster: ClusterProcesses, settings: dict[str, object], says: str, tmp_path: Path
+) -> None:
+    broker = cluster.broker(4, tmp_path, **settings)
+    with pytest.raises(BrokerFailed, match=says), broker:
+        pass
+
+
+def test_lost_disks_and_an_etcd_without_its_data_are_refused(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path / "c", brokers=1) as cluster:
+        (broker,) = cluster.brokers.values()
+        broker.terminate()
+        shutil.copytree(broker.data_dir, tmp_path / "kept")
+        shutil.rmtree(broker.data_dir)
+        with pytest.raises(BrokerFailed, match="warmlog cluster replace 1"):
+            broker.start()
+        shutil.rmtree(broker.data_dir)
+        shutil.copytree(tmp_path / "kept", broker.data_dir)
+        broker.start()
+        broker.terminate()
+        shutil.rmtree(broker.data_dir)
+        shutil.copytree(tmp_path / "kept", broker.data_dir)
+        broker.start()
+        assert "DISKS OF THIS BROKER ARE OLDER" in broker.output
+        broker.terminate()
+        cluster.etcd.lose_all()
+        cluster.create()
+        with pytest.raises(BrokerFailed, match="etcd has lost what it had confirmed"):
+            broker.start()
+
+
+def test_a_directory_of_a_cluster_is_refused_by_a_broker_alone(tmp_path: Path) -> None:
+    with EtcdProcess(tmp_path / "etcd") as etcd, ClusterProcesses(tmp_path / "c", brokers=1, etcd=etcd) as cluster:
+        (broker,) = cluster.brokers.values()
+        assert broker.terminate() == 0
+        with pytest.raises(BrokerFailed, match=r"belongs to a broker of the cluster c, but cluster\.etcd is not set"):
+            BrokerProcess(broker.data_dir).start()

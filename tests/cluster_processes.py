@@ -1,0 +1,70 @@
+"""A cluster for tests: an etcd and several brokers, each a process of its own."""
+
+import asyncio
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from broker_process import BrokerProcess
+from etcd_process import EtcdProcess
+from warmlog_broker.etcd.client import EtcdClient
+from warmlog_broker.tools.cluster.init import create_cluster
+
+SESSION_TIMEOUT_MS = 2000
+
+
+class ClusterProcesses:
+    """Brokers 1 to `brokers` in `directory`. A context manager: entering starts all, leaving kills what still runs."""
+
+    def __init__(
+        self, directory: Path, *, brokers: int = 3, etcd: EtcdProcess | None = None, **settings: object
+    ) -> None:
+        """`settings` are those of all brokers. A given etcd is the caller's."""
+        self.cluster_id = directory.name
+        self.directory = directory
+        self.etcd = etcd or EtcdProcess(directory / "etcd")
+        self.settings = {"broker_session_timeout_ms": SESSION_TIMEOUT_MS, **settings}
+        self.brokers = {node: self.broker(node, directory) for node in range(1, brokers + 1)}
+        self._is_own = etcd is None
+        self._held = ExitStack()
+
+    def broker(self, node: int, directory: Path, **settings: object) -> BrokerProcess:
+        """A broker of this cluster, with its data in `directory`, that is not started."""
+        secret = directory / "secret"
+        secret.parent.mkdir(parents=True, exist_ok=True)
+        secret.write_text("of the brokers of this test\n")
+        common = {
+            "cluster_etcd": ",".join(self.etcd.addresses),
+            "cluster_id": self.cluster_id,
+            "cluster_secret_file": secret,
+            "node_id": node,
+        }
+        return BrokerProcess(directory / f"broker-{node}", **{**common, **self.settings, **settings})  # type: ignore[arg-type]
+
+    def __enter__(self) -> Self:
+        with self._held:
+            if self._is_own:
+                self._held.enter_context(self.etcd)
+            self.create()
+            for broker in self.brokers.values():
+                self._held.enter_context(broker)
+            self._held = self._held.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    def create(self) -> None:
+        """Create the cluster in etcd."""
+
+        async def create() -> None:
+            client = EtcdClient(self.etcd.options)
+            await create_cluster(client, self.cluster_id)
+            await client.close()
+
+        asyncio.run(create())
+
+    @property
+    def addresses(self) -> str:
+        """HOST:PORT of each broker, with commas between them."""
+        return ",".join(broker.address for broker in self.brokers.values())
