@@ -1,7 +1,8 @@
 """What happens to a replica, and what it asks its shell to do: values without methods.
 
-A shell carries actions out in their order, and reports each that takes time by an event. What it cannot do at once it
-reports as a failure; so the bounds that a replica has of its log are always those of the log.
+A shell carries actions out in their order, and reports each that takes time by an event. If it cannot append, it
+leaves out the actions that follow, and reports `NotAppended`; what else it cannot do is a failure. So the bounds that a
+replica has of its log are always those of the log.
 """
 
 from collections.abc import Mapping
@@ -157,6 +158,12 @@ class Answered(msgspec.Struct, frozen=True):
     epochs: Epochs = ()
 
 
+class NotAppended(msgspec.Struct, frozen=True):
+    """The disk has refused what was to be appended, or the rest of it: the bounds of the log. Later it may take it."""
+
+    log: Log
+
+
 class Produced(msgspec.Struct, frozen=True):
     """This broker has appended as the leader."""
 
@@ -228,8 +235,8 @@ class Ticked(msgspec.Struct, frozen=True):
 
 
 Event = (
-    RecordSeen | SessionsSeen | Written | Fetch | Answered | Report | Produced | Flushed | Cut | StartRaised
-    | Compacted | Failed | MinIsrSet | HandOverAsked | RecoveryAsked | TargetSet | Ticked
+    RecordSeen | SessionsSeen | Written | Fetch | Answered | NotAppended | Report | Produced | Flushed | Cut
+    | StartRaised | Compacted | Failed | MinIsrSet | HandOverAsked | RecoveryAsked | TargetSet | Ticked
 )  # fmt: skip
 
 

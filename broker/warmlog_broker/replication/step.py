@@ -118,6 +118,13 @@ def _answered(turn: Turn, event: ev.Answered) -> None:
         following.answered(turn, event)
 
 
+def _not_appended(turn: Turn, event: ev.NotAppended) -> None:
+    """Ask for the same again after a while."""
+    replica = turn.replica
+    replica.log, replica.fetch, replica.raising_start = event.log, None, 0
+    replica.fetch_again_ms = turn.now_ms + replica.times.retry_ms
+
+
 def _produced(turn: Turn, event: ev.Produced) -> None:
     assert turn.replica.leading is not None, "only a leader appends what it is sent by producers"
     turn.move(end=event.end)
@@ -196,6 +203,7 @@ _STEPS: dict[type[Any], Callable[[Turn, Any], None]] = {
     ev.Written: _written,
     ev.Fetch: leading.fetched,
     ev.Answered: _answered,
+    ev.NotAppended: _not_appended,
     ev.Report: leading.reported,
     ev.Produced: _produced,
     ev.Flushed: _flushed,

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from unit.broker.replication.simulation.world import World
 
 BATCHES_AN_ANSWER = 4
+COPIES_UNTIL_FULL = 40
+SEEDS_WITH_FULL_DISKS = 5
+"""Every fifth."""
 
 
 class Registration(NamedTuple):
@@ -427,6 +430,8 @@ class FakeBroker:
         while self.later and self.replica is not None:
             self.replica, actions = step(self.replica, self.later.pop(0), self.world.now_ms)
             for action in actions:
+                if isinstance(action, ev.Append) and not self._append():
+                    break
                 self._perform(action)
         if self.replica is not None:
             self._answer_held()
@@ -468,10 +473,23 @@ class FakeBroker:
             case _:
                 self._perform_on_disk(action, disk)
 
+    def _append(self) -> bool:
+        """Append what has come; in some seeds the disk takes only a part of it now and then."""
+        disk = self.disk
+        assert disk is not None
+        disk.copies += 1
+        if self.world.seed % SEEDS_WITH_FULL_DISKS or disk.copies % COPIES_UNTIL_FULL:
+            disk.append_copy(self.incoming)
+            return True
+        taken = self.incoming[: len(self.incoming) // 2]
+        while taken and taken[-1] is None:
+            taken.pop()  # a log ends with a batch
+        disk.append_copy(taken)
+        self.later.append(ev.NotAppended(disk.bounds))
+        return False
+
     def _perform_on_disk(self, action: ev.Action, disk: FakeDisk) -> None:
         match action:
-            case ev.Append():
-                disk.append_copy(self.incoming)
             case ev.Flush():
                 self._flush()
             case ev.BeginEpoch(epoch):

@@ -36,6 +36,8 @@ class FakeDisk:
         self.flush_offset: int | None = None
         """Up to where the flush goes that is under way."""
         self.hangs = False
+        self.copies = 0
+        """How often it was told to append as a follower."""
         self.producers: dict[int, tuple[int, int]] = {}
         """The last sequence of each producer, and its offset."""
 
