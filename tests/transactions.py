@@ -13,7 +13,8 @@ from typing import NamedTuple
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
 from warmlog_broker import Broker
-from warmlog_broker.replica.partition import OnDurable, Partition
+from warmlog_broker.replica.commitment import OnDurable
+from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.log.appender import AppendInfo
 from warmlog_protocol.batch import ControlType, encode_batch, iter_batches, to_rows
 from warmlog_protocol.errors import ApiError

@@ -183,6 +183,10 @@ class NotLeaderOrFollower(ApiError, code=ErrorCode.NOT_LEADER_OR_FOLLOWER, retri
     """Another broker leads this partition: ask for metadata again."""
 
 
+class NotEnoughReplicas(ApiError, code=ErrorCode.NOT_ENOUGH_REPLICAS, retriable=True):
+    """Fewer replicas are in sync than acks=all needs: `min.insync.replicas`, or a majority."""
+
+
 class RequestTimedOut(ApiError, code=ErrorCode.REQUEST_TIMED_OUT, retriable=True):
     """The broker could not finish the request within the request's timeout."""
 

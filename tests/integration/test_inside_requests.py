@@ -58,8 +58,8 @@ def client(broker: BrokerThread) -> Iterator[WireClient]:
 class Peer:
     """Channel and codec of one request, without a connection: keeps the response."""
 
-    def __init__(self, *, is_replica: bool = False) -> None:
-        self.context = RequestContext(DEFAULT_LISTENER, "", ANONYMOUS_PRINCIPAL, "peer", is_replica)
+    def __init__(self) -> None:
+        self.context = RequestContext(DEFAULT_LISTENER, "", ANONYMOUS_PRINCIPAL, "peer")
         self.has_ended = threading.Event()
         self.message: m.Message | None = None
         self.slices: Sequence[FileSlice] = ()
@@ -273,17 +273,6 @@ def test_many_who_wait_are_told_in_any_order_without_looking_through_a_list() ->
 
 
 # --- fetch -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_replica_that_the_broker_knows_reads_what_is_not_flushed(broker: BrokerThread, client: WireClient) -> None:
-    client.create_topic("followed")
-    wanted = m.FetchPartition("followed", 0, 0, MAX_BYTES)
-    replica = fetch_as(broker, Peer(is_replica=True), wanted, max_wait_ms=20_000)
-    consumer = fetch_as(broker, Peer(), wanted, max_wait_ms=300)
-    client.produce("followed", batch_of([b"a"]), acks=m.ACKS_LEADER)
-    ((result, payload),) = replica.fetched
-    assert (values_of(payload), result.high_watermark) == ([b"a"], 0)
-    assert [payload for _, payload in consumer.fetched] == [b""]
 
 
 def test_a_partition_that_fails_late_takes_nothing_from_the_others(

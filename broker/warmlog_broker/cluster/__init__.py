@@ -1,2 +1,1 @@
-"""One broker of several: its replicas, what it fetches from leaders and answers to followers. Only with
-`cluster.etcd`."""
+"""One broker of several: its replicas, and what it says to the others. Imported only with `cluster.etcd`."""

@@ -223,6 +223,13 @@ RIGHTS: dict[type[Message], tuple[Rule, ...]] = {
     m.FindSplitsRequest: (_each_partition(Operation.READ, failed_partition(m.FoundSplits)),),
     m.DescribeStatusRequest: (on_cluster(Operation.DESCRIBE),),
     m.DescribePartitionsRequest: (_each_partition(Operation.DESCRIBE, failed_partition(m.DescribedPartition)),),
+    m.PeerHelloRequest: (),  # `handlers/brokers` looks at who has sent this and the following ones
+    m.ReplicaFetchRequest: (),
+    m.ReplicaFlushedRequest: (),
+    m.WriteMarkerRequest: (),
+    m.EnrolPartitionRequest: (),
+    m.AddPendingOffsetsRequest: (),
+    m.EndPendingOffsetsRequest: (),
     m.TraceIndexRequest: (Whole(Operation.DESCRIBE, TOPIC, lambda message: (message.topic,)),),
 }
 """The rules of each kind of request, which are asked in order."""

@@ -59,6 +59,15 @@ FAMILIES: dict[str, tuple[type[Message], ...]] = {
     ),
     "splits": (m.FindSplitsRequest,),
     "inspection": (m.DescribeStatusRequest, m.DescribePartitionsRequest, m.TraceIndexRequest),
+    "brokers": (
+        m.PeerHelloRequest,
+        m.ReplicaFetchRequest,
+        m.ReplicaFlushedRequest,
+        m.WriteMarkerRequest,
+        m.EnrolPartitionRequest,
+        m.AddPendingOffsetsRequest,
+        m.EndPendingOffsetsRequest,
+    ),
 }
 """The module of each handler, which has the name of its API: `handler(services, context, request)`. Produce has the
 source of its batches as a further argument."""
@@ -67,6 +76,13 @@ TRAITS: Mapping[type[Message], Mapping[str, bool]] = {
     m.AuthenticateRequest: {"comes_first": True},
     m.ProduceRequest: {"takes_batches": True, "is_pipelined": True, "finishes_first": True},
     m.FetchRequest: {"is_pipelined": True},
+    m.PeerHelloRequest: {"comes_first": True},
+    m.ReplicaFetchRequest: {"is_pipelined": True},
+    m.ReplicaFlushedRequest: {"is_pipelined": True},
+    m.WriteMarkerRequest: {"is_pipelined": True},
+    m.EnrolPartitionRequest: {"is_pipelined": True},
+    m.AddPendingOffsetsRequest: {"is_pipelined": True},
+    m.EndPendingOffsetsRequest: {"is_pipelined": True},
     m.GroupHeartbeatRequest: {"is_pipelined": True, "is_heartbeat": True},
 }
 """The fields of `Endpoint` that are set."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import Executor
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -23,6 +24,9 @@ from warmlog_broker.topics.broker_changes import BrokerChanges
 from warmlog_broker.topics.replica_mover import Moves
 from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
+
+if TYPE_CHECKING:
+    from warmlog_broker.cluster.requests import ClusterRequests
 
 
 class Services(Struct):
@@ -49,6 +53,8 @@ class Services(Struct):
     connections: Connections
     lines: RepeatedLines
     """For log lines that peers can cause at any rate."""
+    between_brokers: "ClusterRequests | None" = None
+    """None if this broker is a cluster alone."""
     timestamp_cache: TimestampCache = field(default_factory=TimestampCache)
     """For FindSplits."""
     wide_fetches: asyncio.Lock = field(default_factory=asyncio.Lock)

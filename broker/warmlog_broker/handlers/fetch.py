@@ -90,18 +90,16 @@ class PendingFetch(Deferred):
 
 def fetch(services: Services, context: RequestContext, request: m.FetchRequest) -> Response:
     """Read, and respond or wait."""
-    return _read_then(services, context, request, partial(_respond_or_wait, services, context, request))
+    return _read_then(services, request, partial(_respond_or_wait, services, context, request))
 
 
-def _read_then(
-    services: Services, context: RequestContext, request: m.FetchRequest, then: Callable[[FetchResult], Response]
-) -> Response:
+def _read_then(services: Services, request: m.FetchRequest, then: Callable[[FetchResult], Response]) -> Response:
     """Return what `then` returns for the result: at once, or in several turns for many partitions."""
     if len(request.partitions) <= MANY_ITEMS:
-        return then(read_partitions(services, context, request))
+        return then(read_partitions(services, request))
 
     async def in_turns() -> Response:
-        return then(await _read_in_turns(services, context, request))
+        return then(await _read_in_turns(services, request))
 
     return in_turns()
 
@@ -111,7 +109,7 @@ def _respond_or_wait(
 ) -> Response:
     max_wait_ms = min(request.max_wait_ms, services.config.fetch_max_wait_ms)
     if result.rebuilds:
-        return _rebuild_and_respond(services, context, request, result.rebuilds)
+        return _rebuild_and_respond(services, request, result.rebuilds)
     if is_due(result, request.min_bytes, max_wait_ms, skips_gaps=request.skips_gaps):
         return _respond(services, result)
     pending = PendingFetch(services.delayed_fetches)
@@ -120,7 +118,7 @@ def _respond_or_wait(
         result.wanted,
         min_bytes=min(request.min_bytes, request.max_bytes, services.config.fetch_max_bytes),
         max_wait_ms=max_wait_ms,
-        on_done=partial(pending.run, partial(_read_then, services, context, request, partial(_respond, services))),
+        on_done=partial(pending.run, partial(_read_then, services, request, partial(_respond, services))),
     )
     if is_waiting:
         return pending
@@ -134,7 +132,7 @@ def _respond_or_wait(
 
 
 async def _rebuild_and_respond(
-    services: Services, context: RequestContext, request: m.FetchRequest, rebuilds: Sequence[IndexRebuild]
+    services: Services, request: m.FetchRequest, rebuilds: Sequence[IndexRebuild]
 ) -> Response:
     """Have missing indexes rebuilt by a thread, and read again. One that is missing then is a retriable error."""
     for rebuild in rebuilds:
@@ -145,7 +143,7 @@ async def _rebuild_and_respond(
                 rebuild.finish()
         except (OSError, MemoryError) as error:
             _log.error("an index cannot be rebuilt: %s", error)
-    return _respond(services, await _read_in_turns(services, context, request))
+    return _respond(services, await _read_in_turns(services, request))
 
 
 def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int, *, skips_gaps: bool = False) -> bool:
@@ -155,35 +153,34 @@ def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int, *, skips_gaps:
     return skips_gaps and result.has_gap
 
 
-def read_partitions(services: Services, context: RequestContext, request: m.FetchRequest) -> FetchResult:
+def read_partitions(services: Services, request: m.FetchRequest) -> FetchResult:
     """Read every partition, within the limits of the request, each partition and the broker.
 
     The first batch of the first partition that has any is read whole, however large it is.
     """
     result = FetchResult()
-    _read_some(services, context, request, request.partitions, result)
+    _read_some(services, request, request.partitions, result)
     return result
 
 
-async def _read_in_turns(services: Services, context: RequestContext, request: m.FetchRequest) -> FetchResult:
+async def _read_in_turns(services: Services, request: m.FetchRequest) -> FetchResult:
     """As `read_partitions`, in several turns of the event loop."""
     result = FetchResult()
     async with services.wide_fetches:
         for first in range(0, len(request.partitions), ITEMS_A_TURN):
-            _read_some(services, context, request, request.partitions[first : first + ITEMS_A_TURN], result)
+            _read_some(services, request, request.partitions[first : first + ITEMS_A_TURN], result)
             await asyncio.sleep(0)
     return result
 
 
 def _read_some(
     services: Services,
-    context: RequestContext,
     request: m.FetchRequest,
     partitions: Sequence[m.FetchPartition],
     result: FetchResult,
 ) -> None:
     """Read `partitions`, some of those in `request`, and add the outcome to `result`."""
-    bound = read_bound(request.isolation, is_replica=context.is_replica)
+    bound = read_bound(request.isolation)
     limit_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
     read = partial(_read, services, bound, limit_bytes, result)
     for wanted in partitions:

@@ -126,9 +126,17 @@ def offset_commit(services: Services, context: RequestContext, request: m.Offset
     return services.coordinators.groups.commit(request, context.principal, context.life)
 
 
-def offset_fetch(services: Services, context: RequestContext, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
-    """Return committed offsets."""
-    return services.coordinators.groups.fetch_offsets(request, context.life)
+def offset_fetch(services: Services, context: RequestContext, request: m.OffsetFetchRequest) -> Response:
+    """Return committed offsets: in a cluster once it is sure that no other broker has later ones."""
+    groups = services.coordinators.groups
+    if services.between_brokers is None:
+        return groups.fetch_offsets(request, context.life)
+
+    async def confirmed() -> m.OffsetFetchResponse:
+        await groups.confirm(request.group)
+        return groups.fetch_offsets(request, context.life)
+
+    return confirmed()
 
 
 def delete_offsets(services: Services, _context: RequestContext, request: m.DeleteOffsetsRequest) -> Response:

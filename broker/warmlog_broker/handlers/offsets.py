@@ -1,6 +1,7 @@
 """Offsets of partitions: ListOffsets, OffsetForLeaderEpoch and DeleteRecords, which moves the log start.
 
-ListOffsets returns the log start, the end, or the first record from a time on. A lookup by time uses the indexes here,
+ListOffsets returns the log start, the end, or the first record from a time on. The end is not told before it is sure
+that no other broker leads the partition: it never goes back. A lookup by time uses the indexes here,
 and decompresses batches in a thread (`bodies`). It never finds a record that the client may not read, whatever
 `replica_id` the request claims. Tools get the log end offset (LATEST_TIMESTAMP with DEBUGGING_REPLICA_ID).
 
@@ -26,7 +27,7 @@ from warmlog_broker.storage.log.local_log import ReadBound
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.segment.segment_lookup import LargestSearch, TimeSearch, TimestampAndOffset
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import CorruptBatch, ErrorCode, InvalidRequest
+from warmlog_protocol.errors import ApiError, CorruptBatch, ErrorCode, InvalidRequest
 
 NOT_FOUND = TimestampAndOffset(-1, -1, -1)
 
@@ -34,28 +35,29 @@ _log = logging.getLogger(__name__)
 
 
 async def list_offsets(
-    services: Services, context: RequestContext, request: m.ListOffsetsRequest
+    services: Services, _context: RequestContext, request: m.ListOffsetsRequest
 ) -> m.ListOffsetsResponse:
     """One result for each partition, in the order of the request."""
 
     async def find(wanted: m.ListOffsetsPartition) -> m.ListedOffset:
-        found = await find_offset(services, context, request, wanted)
+        found = await find_offset(services, request, wanted)
         return m.ListedOffset(wanted.topic, wanted.partition, ErrorCode.NONE, "", *found)
 
     return m.ListOffsetsResponse(await handle_all(services, request.partitions, find, failed_partition(m.ListedOffset)))
 
 
 async def find_offset(
-    services: Services, context: RequestContext, request: m.ListOffsetsRequest, wanted: m.ListOffsetsPartition
+    services: Services, request: m.ListOffsetsRequest, wanted: m.ListOffsetsPartition
 ) -> TimestampAndOffset:
     """Return the record at the `wanted` time, or at the position that a negative number means, if the peer may read it.
 
     NOT_FOUND if no record is at or after the time. InvalidRequest for unknown negative numbers.
     """
     timestamp_ms = wanted.timestamp_ms
-    bound = read_bound(request.isolation, is_replica=context.is_replica)
+    bound = read_bound(request.isolation)
     log = _log_of(services, wanted)
     if timestamp_ms == m.LATEST_TIMESTAMP:
+        await services.topics.partition(wanted.topic, wanted.partition).confirm()
         return log.reader.latest("log_end" if request.replica_id == m.DEBUGGING_REPLICA_ID else bound)
     if timestamp_ms == m.EARLIEST_TIMESTAMP:
         return log.reader.earliest()
@@ -158,4 +160,22 @@ async def delete_records(
             result if result.error_code else failed(wanted, failure)
             for result, wanted in zip(results, request.partitions, strict=True)
         ]
+    if services.between_brokers is not None:
+        late = await asyncio.gather(*(_not_deleted(services, result) for result in results))
+        results = [
+            result if error is None else failed(result, error) for result, error in zip(results, late, strict=True)
+        ]
     return m.DeleteRecordsResponse(results)
+
+
+async def _not_deleted(services: Services, result: m.DeletedRecords) -> ApiError | None:
+    """Return the error if another replica may bring the records back; None once they are deleted for good."""
+    if result.error_code:
+        return None
+    try:
+        replication = services.topics.partition(result.topic, result.partition).replication
+        if replication is not None:
+            await replication.deleted(result.low_watermark)
+    except ApiError as error:
+        return error
+    return None

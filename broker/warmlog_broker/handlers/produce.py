@@ -129,7 +129,9 @@ def _verify(services: Services, request: m.ProduceRequest, item: ReceivedBatch) 
         if guard is NO_GUARD:
             return guard
         assert request.transactional_id is not None
-        enrolling = services.coordinators.transactions.enrol_partition(
+        cluster = services.between_brokers
+        enrol = services.coordinators.transactions.enrol_partition if cluster is None else cluster.enrolment.enrol
+        enrolling = enrol(
             request.transactional_id, producer, item.topic, item.partition, is_enrolled=request.is_enrolled
         )
         return guard if enrolling is None else _verified(enrolling, guard)
@@ -283,6 +285,7 @@ async def init_producer_id(
 ) -> m.InitProducerIdResponse:
     """Return a new id with epoch 0, or, for an id that the broker assigned, the next epoch.
 
+    In a cluster it is always a new id, since no broker has all partitions that the producer may have written to.
     UnknownProducerId for an id that was never assigned, InvalidProducerEpoch if a partition has seen a newer epoch.
     Idempotent for the same epoch, since the first response may have been lost.
     """
@@ -293,7 +296,7 @@ async def init_producer_id(
                 request.transactional_id, request.transaction_timeout_ms, expected, context.principal
             )
         )
-    if request.producer_id != NO_PRODUCER_ID:
+    if request.producer_id != NO_PRODUCER_ID and services.between_brokers is None:
         epoch = next_epoch(services, request.producer_id, request.producer_epoch)
         if epoch <= LAST_PRODUCER_EPOCH:
             return m.InitProducerIdResponse(request.producer_id, epoch)

@@ -13,6 +13,7 @@ from typing import Any
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.replica.partition import Partition
+from warmlog_broker.replica.partition_state import Role
 from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.index.warm_keeper import WarmPass, WarmTarget, keep_warm, warm_targets
@@ -135,7 +136,9 @@ class Housekeeping:
                 if partition.allows.trim:
                     if partition.log.local.roll_if_overdue(now_ms):
                         self.segments_changed(partition)
-                    start = partition.log.retention.raise_log_start(now_ms)
+                    is_leader = partition.role is Role.LEADING  # the others remove what it has removed
+                    retention = partition.log.retention
+                    start = retention.raise_log_start(now_ms) if is_leader else partition.log.log_start_offset
                     if start is not None:
                         starts[partition] = start
         self._directories.note(starts)

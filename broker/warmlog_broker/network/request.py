@@ -26,9 +26,14 @@ Slices: TypeAlias = Sequence[Sequence[FileSlice | bytes]]
 
 
 class Life(Struct):
-    """Whether a connection has ended: for what is kept longer than it."""
+    """What becomes of a connection."""
 
     is_over: bool = False
+    """Whether it has ended: for what is kept longer than it."""
+    broker: int | None = None
+    """The id of the broker that the peer has proved to be. The claims of a request do not count."""
+    introduction: object = None
+    """The proof that is under way."""
 
 
 class RequestContext(Struct, frozen=True):
@@ -42,8 +47,6 @@ class RequestContext(Struct, frozen=True):
     """The authenticated user; ANONYMOUS_PRINCIPAL without authentication."""
     peer: str
     """HOST:PORT, for the log."""
-    is_replica: bool
-    """Whether the peer was identified as another broker. The claims of a request do not count."""
     authentication: Authentication | None = None
     """None if the listener does not authenticate."""
     connection: int = 0
@@ -53,6 +56,11 @@ class RequestContext(Struct, frozen=True):
     reached: tuple[str, int] = ("", 0)
     """The host and port of this broker that the peer has connected to."""
     life: Life = field(default_factory=Life)
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether the peer is another broker of the cluster."""
+        return self.life.broker is not None
 
     @property
     def host(self) -> str:

@@ -164,7 +164,6 @@ class Session(asyncio.BufferedProtocol):
                 "",
                 principal,
                 self.name,
-                is_replica=False,
                 authentication=self._authentication,
                 connection=context.connections.next_number(),
                 wire=context.listener.wire,

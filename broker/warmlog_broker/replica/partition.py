@@ -8,20 +8,19 @@ state and the role say which operations are allowed (`partition_state`), and cha
 
 import asyncio
 import logging
-import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
+from warmlog_broker.replica.commitment import CommitRule, OnDurable, PendingAppends, Replication
 from warmlog_broker.replica.disk_space import DiskRoom
 from warmlog_broker.replica.partition_state import PartitionState, Role, allowed
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import CleanEnd, LogOffsets
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.os_errors import DiskReadOnly, SyncNotBegun, is_read_only
-from warmlog_broker.storage.log.appender import AppendInfo
+from warmlog_broker.storage.log.appender import AppendInfo, CopiedBatch
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_broker.storage.log.local_log import ReadBound
 from warmlog_broker.storage.log.log import Log
@@ -44,27 +43,11 @@ from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, NO_LEADER_EPOCH, Is
 COMPLAINT_INTERVAL_S = 10.0
 """At most this often a partition logs why requests for it fail."""
 
-CommitRule = Callable[[int], int]
-"""Given the offset below which this broker holds the partition for good, return the offset below which it is committed.
-
-A role comes with its rule, and only that of the present role is asked. A leader with followers returns the smallest of
-its own and theirs, over the in-sync replicas; a follower returns the smaller of its own and what its leader says.
-Without followers, all that this broker holds is committed.
-"""
-
-OnDurable = Callable[[ApiError | None], None]
-"""Called once: with None when a batch is below the high watermark, or with the error that prevents that for good."""
-
 _log = logging.getLogger(__name__)
 
 
-def read_bound(isolation: int, *, is_replica: bool) -> ReadBound:
-    """Return the bound of a peer's reads: for a consumer by its isolation level, for a replica the log end.
-
-    `is_replica` comes from `RequestContext`. The `replica_id` in a request is an unverified claim, and is ignored.
-    """
-    if is_replica:
-        return "log_end"
+def read_bound(isolation: int) -> ReadBound:
+    """Return the bound of a consumer's reads, whatever `replica_id` it sends."""
     return "committed" if isolation == IsolationLevel.READ_COMMITTED else "high_watermark"
 
 
@@ -84,40 +67,6 @@ class ReadWaiter(Protocol):
     def partition_moved(self, partition: "Partition") -> None:
         """A bound moved, or the partition can no longer be read."""
         ...
-
-
-class PendingAppends:
-    """Appended batches that are not yet below the high watermark."""
-
-    __slots__ = ("_waiting",)
-
-    def __init__(self) -> None:
-        self._waiting: deque[tuple[int, OnDurable]] = deque()
-        """By end offset, in ascending order."""
-
-    def add(self, end_offset: int, on_durable: OnDurable) -> None:
-        """Call `on_durable` once the high watermark is at or above `end_offset`."""
-        waiting = self._waiting
-        if not waiting or waiting[-1][0] <= end_offset:
-            waiting.append((end_offset, on_durable))
-            return
-        # A duplicate waits for its original, after which other batches were appended.
-        position = next(i for i, (other_offset, _) in enumerate(waiting) if other_offset > end_offset)
-        waiting.insert(position, (end_offset, on_durable))
-
-    def complete(self, high_watermark: int, error: ApiError | None = None) -> None:
-        """Call back for the batches that end at or below `high_watermark`."""
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= high_watermark:
-            _, on_durable = waiting.popleft()
-            try:
-                on_durable(error)
-            except Exception:  # which must not stop the others
-                _log.exception("a callback of an append failed: a bug")
-
-    def fail(self, error: ApiError) -> None:
-        """Call back for all batches with `error`."""
-        self.complete(sys.maxsize, error)
 
 
 class Partition:
@@ -146,6 +95,8 @@ class Partition:
         """That in which the role was taken."""
         self.disk: Disk | None = None
         """Its data directory; None if that is unknown or missing."""
+        self.replication: Replication | None = None
+        """None if this broker is a cluster alone."""
         self._commit_rule: CommitRule | None = None
         self._log = log
         self._on_leadership = on_leadership
@@ -192,6 +143,16 @@ class Partition:
         """The directory of the log's files; None if it could not be opened."""
         return None if self._log is None else self._log.local.directory.parent
 
+    @property
+    def awaited_below(self) -> int:
+        """The offset below which appends wait for the high watermark."""
+        return max(self._pending.end_offset, self._pending_markers.end_offset)
+
+    async def confirm(self) -> None:
+        """Return once a read may be answered that must not go back: see `Replication.confirm`."""
+        if self.replication is not None:
+            await self.replication.confirm()
+
     def check_leader_epoch(self, epoch: int) -> None:
         """Raise NotLeaderOrFollower unless this broker leads the partition, and in `epoch`, if that is given (not -1).
 
@@ -199,6 +160,8 @@ class Partition:
         """
         if self._role is not Role.LEADING:
             raise self._not_leader()
+        if self.replication is not None:
+            self.replication.check_serves()
         if epoch in (NO_LEADER_EPOCH, self.leader_epoch):
             return
         if epoch < self.leader_epoch:
@@ -241,7 +204,8 @@ class Partition:
     def _take_role(self, role: Role, epoch: int, rule: CommitRule | None) -> None:
         """A leader that leads in another epoch has ceased to lead in the one before."""
         is_idle = self._role is Role.IDLE
-        assert epoch > self.leader_epoch or (is_idle and epoch == self.leader_epoch), f"{self}: {epoch} is no new epoch"
+        is_same = epoch == self.leader_epoch and (is_idle or role is Role.IDLE)
+        assert epoch > self.leader_epoch or is_same, f"{self}: {epoch} is no new epoch"
         if not is_idle:
             self._enter(self._state, Role.IDLE)
         self.leader_epoch, self._commit_rule = epoch, rule
@@ -277,6 +241,8 @@ class Partition:
         """
         if not self.allows.append:
             raise self.refusal()
+        if self.replication is not None:
+            self.replication.check_append(acks)
         log, disk = self._log, self.disk
         assert log is not None
         assert disk is not None
@@ -319,6 +285,8 @@ class Partition:
         """
         if not self.allows.append:
             raise self.refusal()
+        if self.replication is not None:
+            self.replication.check_append(ACKS_ALL)
         log, disk = self._log, self.disk
         assert log is not None
         assert disk is not None
@@ -338,7 +306,7 @@ class Partition:
         self._appended(info.last_offset + 1, log, disk, on_durable, is_marker=True)
         return info
 
-    def append_copied(self, batches: Buffer, *, flush_below: int, now_ms: int) -> AppendInfo:
+    def append_copied(self, batches: Buffer | list[CopiedBatch], *, flush_below: int, now_ms: int) -> AppendInfo:
         """Append what this broker's leader has sent: whole batches, unchanged. They are not durable on return.
 
         They are flushed at once if appends wait for that below `flush_below`, an offset that the leader tells, else

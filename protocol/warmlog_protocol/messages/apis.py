@@ -2,7 +2,17 @@
 
 from msgspec import Struct
 
-from warmlog_protocol.messages import fetch, inspection, log_dirs, metadata, offsets, produce, splits, topics
+from warmlog_protocol.messages import (
+    fetch,
+    inspection,
+    log_dirs,
+    metadata,
+    offsets,
+    produce,
+    replication,
+    splits,
+    topics,
+)
 from warmlog_protocol.messages.access import acls, authenticate, quotas
 from warmlog_protocol.messages.base import ApiKey, Message
 from warmlog_protocol.messages.coordinators import groups, jobs, transactions
@@ -76,6 +86,13 @@ APIS: dict[int, Api] = {
         Api(ApiKey.DESCRIBE_STATUS, inspection.DescribeStatusRequest, inspection.DescribeStatusResponse),
         Api(ApiKey.DESCRIBE_PARTITIONS, inspection.DescribePartitionsRequest, inspection.DescribePartitionsResponse),
         Api(ApiKey.TRACE_INDEX, inspection.TraceIndexRequest, inspection.TraceIndexResponse),
+        Api(ApiKey.PEER_HELLO, replication.PeerHelloRequest, replication.PeerHelloResponse),
+        Api(ApiKey.REPLICA_FETCH, replication.ReplicaFetchRequest, replication.ReplicaFetchResponse),
+        Api(ApiKey.REPLICA_FLUSHED, replication.ReplicaFlushedRequest, replication.ReplicaFlushedResponse),
+        Api(ApiKey.WRITE_MARKER, replication.WriteMarkerRequest, replication.WriteMarkerResponse),
+        Api(ApiKey.ENROL_PARTITION, replication.EnrolPartitionRequest, replication.EnrolPartitionResponse),
+        Api(ApiKey.ADD_PENDING_OFFSETS, replication.AddPendingOffsetsRequest, groups.OffsetCommitResponse),
+        Api(ApiKey.END_PENDING_OFFSETS, replication.EndPendingOffsetsRequest, replication.EndPendingOffsetsResponse),
     )
 }
 """Every API that broker and client speak, by its key."""

@@ -7,8 +7,9 @@ from uuid import UUID
 
 import pytest
 
+from warmlog_broker.replica.commitment import CommitRule
 from warmlog_broker.replica.disk_space import DiskRoom
-from warmlog_broker.replica.partition import CommitRule, Partition
+from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles

@@ -36,6 +36,7 @@ from warmlog_protocol.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     NotCoordinator,
+    NotLeaderOrFollower,
     RecordListTooLarge,
 )
 from warmlog_protocol.messages import ACKS_ALL
@@ -459,6 +460,17 @@ class Coordinator(Generic[S]):
         """Return the states of all shards on this broker. Raises what `Shard.state` does."""
         local = self._topics.get(self._name).local.values() if self.exists else ()
         return [self._led(partition).state for partition in local if partition.role is Role.LEADING]
+
+    async def confirm(self, key: str) -> None:
+        """Return once the state of `key` has all that was acknowledged before: another broker may lead its shard now.
+
+        Raises NotCoordinator if it does, or that cannot be known.
+        """
+        if (shard := self.find(key)) is not None:
+            try:
+                await shard.partition.confirm()
+            except NotLeaderOrFollower as error:
+                raise NotCoordinator(str(error)) from error
 
     @property
     def active(self) -> Iterator[Shard[S]]:

@@ -294,6 +294,10 @@ class GroupCoordinator:
             groups = self._coordinator.state_of(request.group)
             groups.heard(request.group, request.member_id, now_ms=self._steady_ms(), commit_sequence=request.sequence)
 
+    async def confirm(self, group: str) -> None:
+        """As `Coordinator.confirm`, before offsets of the group are read: they must not go back."""
+        await self._coordinator.confirm(group)
+
     def fetch_offsets(self, request: m.OffsetFetchRequest, reader: Reader) -> m.OffsetFetchResponse:
         """Return committed offsets. Tools, which name no partitions, do not keep them from expiring."""
         if request.partitions is not None:

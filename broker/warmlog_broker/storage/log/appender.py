@@ -216,16 +216,21 @@ class FollowerAppender:
         self._epochs = local.epochs
         self._producers = local.producers
 
-    def append(self, batches: Buffer, *, now_ms: int) -> AppendInfo:
+    def read(self, batches: Buffer) -> list[CopiedBatch]:
+        """Return the whole batches in a buffer, for `append`. Raises what `read_copied` does."""
+        return read_copied(batches, self._local.log_end_offset, name=self._local.key.directory_name)
+
+    def append(self, batches: Buffer | list[CopiedBatch], *, now_ms: int) -> AppendInfo:
         """Append what another log has, unchanged: whole batches with their offsets and leader epochs.
 
-        Not durable on return; the high watermark stays. Raises CorruptBatch, OffsetsOutOfOrder (within the buffer),
-        UnexpectedAppendOffset (below the log end) or FencedLeaderEpoch, and nothing was appended; or StorageError, and
-        then batches may have been appended: the log end says which.
+        A list is what `read` has returned for the present end of the log. Not durable on return; the high watermark
+        stays. Raises CorruptBatch, OffsetsOutOfOrder (within the buffer), UnexpectedAppendOffset (below the log end) or
+        FencedLeaderEpoch, and nothing was appended; or StorageError, and then batches may have been appended: the log
+        end says which.
         """
         local = self._local
         local.check_online()
-        copied = read_copied(batches, local.log_end_offset, name=local.key.directory_name)
+        copied = batches if isinstance(batches, list) else self.read(batches)
         latest = self._epochs.latest_epoch
         for header, _, _ in copied:
             if header.partition_leader_epoch < latest:  # recovery would take what follows for damage

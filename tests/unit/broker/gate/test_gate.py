@@ -18,7 +18,7 @@ from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import GroupAuthorizationFailed
 
-CONTEXT = RequestContext(DEFAULT_LISTENER, "c", "User:alice", "127.0.0.1:4711", is_replica=False)
+CONTEXT = RequestContext(DEFAULT_LISTENER, "c", "User:alice", "127.0.0.1:4711")
 REFUSED = GroupAuthorizationFailed.code
 
 

@@ -67,7 +67,7 @@ def make_services(make_partition: MakePartition) -> MakeServices:
 @pytest.fixture
 def context(monkeypatch: pytest.MonkeyPatch) -> RequestContext:
     """That of the request that is being handled, a Fetch."""
-    context = RequestContext(DEFAULT_LISTENER, "reader", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711", is_replica=False)
+    context = RequestContext(DEFAULT_LISTENER, "reader", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711")
     started = StartedRequest(Endpoint("Fetch", lambda _context, _message: None), 1)
     monkeypatch.setattr(items, "CURRENT_REQUEST", ContextVar("current request", default=(context, started)))
     return context

@@ -115,7 +115,7 @@ async def test_a_partition_that_fails_late_takes_nothing_of_the_next(
 
     monkeypatch.setattr(LogBounds, "last_stable_offset", property(fail))
     request = m.FetchRequest(0, 1, 1 << 20, [m.FetchPartition("t", number, 0, 1 << 20) for number in range(2)])
-    result = read_partitions(services, context, request)
+    result = read_partitions(services, request)
     response = result.response()
     message = response.message
     assert isinstance(message, m.FetchResponse)

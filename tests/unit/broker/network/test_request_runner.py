@@ -5,7 +5,6 @@ import logging
 from typing import Any, cast
 
 import pytest
-from msgspec.structs import replace
 
 from memory_quotas import memory_quotas, quota
 from warmlog_broker.config.listeners import DEFAULT_LISTENER
@@ -57,7 +56,7 @@ class Room:
         self.conversion: Exception | None = None
         self.error_conversion: Exception | None = None
         self.is_converted_in_thread = False
-        context = RequestContext(DEFAULT_LISTENER, "", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711", is_replica=False)
+        context = RequestContext(DEFAULT_LISTENER, "", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711")
         self.counters = Counters()
         self.quotas = memory_quotas()
         self.refusal = ""
@@ -458,7 +457,7 @@ async def test_a_request_that_cannot_be_read_is_charged_as_a_request(room: Room)
 async def test_replicas_are_not_limited(room: Room) -> None:
     await room.quotas.alter(quota("*", request_rate=1, consumer_byte_rate=1), "test")
     room.shake_hands()
-    room.runner.context = replace(room.runner.context, is_replica=True)
+    room.runner.context.life.broker = 2
     for _ in range(3):
         room.start(MessageWithSlices(m.FetchResponse([]), [[piece(1)]]), m.ApiKey.FETCH)
     assert room.throttled_ms == 0

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from unit.broker.conftest import NOW_MS, MakePartition, flush
-from warmlog_broker.replica.partition import Partition, PendingAppends
+from warmlog_broker.replica.commitment import PendingAppends
+from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.producer.verification import NO_GUARD
 from warmlog_protocol.batch import ControlType
 from warmlog_protocol.errors import ApiError, StorageError

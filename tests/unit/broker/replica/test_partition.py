@@ -10,7 +10,8 @@ from present import present
 from unit.broker.conftest import NOW_MS, MakePartition, flush
 from warmlog_broker.config.listeners import parse_listeners
 from warmlog_broker.replica.cluster_view import Leadership, LoneClusterView
-from warmlog_broker.replica.partition import OnDurable, Partition, read_bound
+from warmlog_broker.replica.commitment import OnDurable
+from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.replica.partition_state import Allowed, PartitionState, Role, allowed
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.segment import file_records
@@ -253,10 +254,8 @@ def test_the_epoch_of_the_asker_must_be_the_one_in_force(make_partition: MakePar
 
 
 def test_who_reads_up_to_where() -> None:
-    assert read_bound(isolation=0, is_replica=False) == "high_watermark"
-    assert read_bound(isolation=1, is_replica=False) == "committed"
-    assert read_bound(isolation=0, is_replica=True) == "log_end"
-    assert read_bound(isolation=1, is_replica=True) == "log_end"
+    assert read_bound(isolation=0) == "high_watermark"
+    assert read_bound(isolation=1) == "committed"
 
 
 # States

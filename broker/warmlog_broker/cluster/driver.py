@@ -1,0 +1,525 @@
+"""One replica of a partition on this broker: what happens to it goes through `step`, and what follows is carried out.
+
+Events are handled one after the other, and the actions of one before the next event. The log is the truth about its
+bounds: before each event the replica is told how far the log has come, by appends of producers, by flushes, retention
+and compaction. What takes time (a write of the record, a cut) is a task that reports by an event.
+
+A follower's fetch is held until there is something to say: more of the log, a question of a client that needs its echo
+(`confirm`), or a higher high watermark, for which a quarter of `confirmation_ms` is waited, as under load it goes with
+the batches. After half of `confirmation_ms` it is answered anyway, since the leader has to confirm itself.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any, NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from warmlog_broker.cluster.records import PartitionKey
+from warmlog_broker.replica.partition import Partition
+from warmlog_broker.replica.partition_state import PartitionState, Role
+from warmlog_broker.replication import events as ev
+from warmlog_broker.replication import leading
+from warmlog_broker.replication.alignment import Log as Bounds
+from warmlog_broker.replication.replica import Replica, accepts_appends
+from warmlog_broker.replication.replica import Role as ReplicaRole
+from warmlog_broker.replication.step import step
+from warmlog_broker.runtime.clock import now_ms as wall_ms
+from warmlog_broker.storage.log.appender import CopiedBatch
+from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.log.reader import FetchData
+from warmlog_broker.storage.log.truncation import Cut
+from warmlog_broker.storage.segment.file_records import DamagedLog
+from warmlog_broker.storage.segment.segment_indexes import LostIndex
+from warmlog_protocol.batch.header import NO_LEADER_EPOCH, Buffer
+from warmlog_protocol.errors import (
+    ApiError,
+    CorruptBatch,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    StorageError,
+    WarmlogError,
+)
+from warmlog_protocol.messages import ACKS_ALL
+
+DELETION_MS = 20
+"""A fetch is answered after this while a deletion waits: the follower learns of it, or tells that it is done."""
+DELETION_S = 20.0
+READ_S = 0.1
+"""If the followers have not confirmed it by then, the store is asked."""
+
+_ROLES = {ReplicaRole.LEADING: Role.LEADING, ReplicaRole.FOLLOWING: Role.FOLLOWING}
+
+_log = logging.getLogger(__name__)
+
+
+class Shell(Protocol):
+    """What the replicas of one broker share: see `Replicas`."""
+
+    threads: Executor
+    """For work that waits for the disk."""
+
+    def now_ms(self) -> int: ...
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task."""
+        ...
+
+    async def write(self, driver: "Driver", write: ev.Write) -> ev.Written: ...
+
+    def read_soon(self) -> None:
+        """Read all records, linearizably: each driver gets a `RecordSeen` with the time at which that began."""
+        ...
+
+    def register(self) -> None:
+        """Register this broker under a new broker epoch."""
+        ...
+
+    def send(self, to: int, driver: "Driver", message: ev.Fetch | ev.Report) -> None:
+        """Send to the leader."""
+        ...
+
+    def is_due(self, node: int, driver: "Driver") -> None:
+        """Take the answer to this follower by `take_answer`, as soon as there is room in a response to it."""
+        ...
+
+    def obeyed(self, driver: "Driver", recovering: str) -> None: ...
+
+    async def checkpoint(self, partition: Partition) -> None:
+        """Make the log start durable. OSError."""
+        ...
+
+
+class Reply(NamedTuple):
+    """An answer to a fetch of a follower, with what is to be sent with it."""
+
+    answer: ev.Answer
+    flush_below: int
+    """The follower flushes at once what it has not flushed below this: appends wait for it."""
+    data: FetchData | None
+
+
+class _Held(NamedTuple):
+    fetch: ev.Fetch
+    since_ms: int
+
+
+class Driver:
+    """One replica. All methods belong to the event loop's thread."""
+
+    def __init__(self, key: PartitionKey, partition: Partition, replica: Replica, shell: Shell) -> None:
+        """`replica` has the bounds of the log of `partition`, if that could be opened, and nothing else yet."""
+        self.key = key
+        self.partition = partition
+        self.replica = replica
+        self._shell = shell
+        self._loop = asyncio.get_running_loop()
+        self._events: deque[ev.Event] = deque()
+        self._is_busy = False
+        self._is_wake_due = False
+        self._is_raising_start = False
+        self._incoming: list[CopiedBatch] = []
+        self._flush_below = 0
+        self._held: dict[int, _Held] = {}
+        self._said: dict[int, ev.Answer] = {}
+        """Answers that wait for no news, by node."""
+        self._told: dict[int, int] = {}
+        """The high watermark that each follower knows."""
+        self._questions: dict[asyncio.Future[None], int] = {}
+        """Reads that wait for a confirmation, with the time at which each was asked."""
+        self._deletions: dict[asyncio.Future[None], int] = {}
+        """Deletions of records that wait, with the offset below which these are deleted."""
+        partition.replication = self
+        partition.add_reader(self, "log_end")
+        self._state = PartitionState.ONLINE
+        """The state of the disk that the replica knows."""
+        self.partition_moved(partition)
+
+    # --- what happens to it ------------------------------------------------------------------------------------------
+
+    def do(self, event: ev.Event) -> None:
+        """Let the replica take its turn, and carry out what follows."""
+        self._events.append(event)
+        self._work()
+
+    def answered(self, answer: ev.Answer, batches: Buffer, flush_below: int) -> None:
+        """Take in the answer to a fetch. Batches that cannot be read are fetched again."""
+        fetch, log = self.replica.fetch, self._log
+        if fetch is None or fetch.number != answer.number or log is None:
+            return
+        copied: list[CopiedBatch] = []
+        try:
+            if answer.verdict is ev.Verdict.AGREES and len(batches):
+                copied = log.follower.read(batches)
+        except WarmlogError as error:
+            self.partition.complain(f"what the leader has sent cannot be appended: {error}")
+            answer = replace(answer, verdict=ev.Verdict.REFUSED)
+        self._incoming, self._flush_below = copied, flush_below
+        next_offset = copied[-1].header.last_offset + 1 if copied else answer.offset
+        self.do(ev.Answered(answer, next_offset, _epochs(copied)))
+        self._incoming = []
+
+    def unanswered(self, fetch: ev.Fetch) -> None:
+        """The fetch was not sent, or its connection is lost: it is sent again after a while."""
+        self.do(
+            ev.Answered(ev.Answer(fetch.number, fetch.leader_epoch, fetch.offset, ev.Verdict.REFUSED), fetch.offset)
+        )
+
+    def partition_moved(self, partition: Partition) -> None:
+        """As `ReadWaiter`: something was appended, or the state of the disk has changed."""
+        if partition.state is not self._state:
+            self._state = partition.state
+            self._loop.call_soon(self._state_changed)
+        elif not self._is_wake_due:
+            self._is_wake_due = True
+            self._loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._is_wake_due = False
+        self._work()
+
+    def _state_changed(self) -> None:
+        if self._state is PartitionState.OFFLINE:
+            self.do(ev.Failed(f"{self.partition.key.directory_name} is offline"))
+        elif self._state is PartitionState.READ_ONLY:
+            self.do(ev.HandOverAsked())
+        elif self._state is PartitionState.DELETED:
+            self.do(ev.RecordSeen(None, self.replica.revision))
+
+    # --- what clients of the partition need --------------------------------------------------------------------------
+
+    def check_append(self, acks: int) -> None:
+        """As `Replication`."""
+        replica = self.replica
+        if not accepts_appends(replica):
+            raise NotLeaderOrFollower(f"{self.partition.key.directory_name}: this broker hands it over")
+        record = replica.record
+        if acks == ACKS_ALL and len(record.isr) < record.required:
+            raise NotEnoughReplicas(
+                f"{self.partition.key.directory_name}: {len(record.isr)} of its replicas are in sync, and acks=all "
+                f"needs {record.required}"
+            )
+
+    def check_serves(self) -> None:
+        """As `Replication`."""
+        if not leading.may_serve(self.replica, self._shell.now_ms()):
+            raise NotLeaderOrFollower(
+                f"{self.partition.key.directory_name}: this broker cannot know whether another one leads it now"
+            )
+
+    async def confirm(self) -> None:
+        """As `Replication`."""
+        asked_ms = self._shell.now_ms()
+        if self._is_confirmed(asked_ms):
+            return
+        confirmed: asyncio.Future[None] = self._loop.create_future()
+        self._questions[confirmed] = asked_ms
+        self._look()
+        reading = self._loop.call_later(READ_S, self._shell.read_soon)
+        try:
+            async with asyncio.timeout(self.replica.times.confirmation_ms / 1000):
+                await confirmed
+        except TimeoutError:
+            raise NotLeaderOrFollower(
+                f"{self.partition.key.directory_name}: this broker cannot know whether another one leads it now"
+            ) from None
+        finally:
+            reading.cancel()
+            self._questions.pop(confirmed, None)
+
+    async def deleted(self, offset: int) -> None:
+        """As `Replication`."""
+        if leading.deleted_below(self.replica) >= offset:
+            return
+        gone: asyncio.Future[None] = self._loop.create_future()
+        self._deletions[gone] = offset
+        self._work()
+        try:
+            async with asyncio.timeout(DELETION_S):
+                await gone
+        except TimeoutError:
+            raise RequestTimedOut(
+                f"{self.partition.key.directory_name}: the records are deleted here, and another replica that is in "
+                f"sync, or may lead, has not confirmed it within {DELETION_S:g} s: try again"
+            ) from None
+        finally:
+            self._deletions.pop(gone, None)
+
+    def _is_confirmed(self, asked_ms: int) -> bool:
+        """Return whether it has surely led since then, and knows all that was committed before."""
+        replica = self.replica
+        if not leading.is_known(replica):
+            return False
+        return len(replica.record.replicas) == 1 or leading.confirmed_ms(replica, self._shell.now_ms()) > asked_ms
+
+    # --- one turn ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _log(self) -> Log | None:
+        """The log, while it can be used."""
+        return self.partition.log if self.partition.allows.read else None
+
+    def _work(self) -> None:
+        """Handle the events that are there, and what the log has to tell. No-op within itself."""
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            self._tell_progress()
+            while self._events:
+                self._take_turn(self._events.popleft())
+                self._tell_progress()
+        finally:
+            self._is_busy = False
+        self._look()
+
+    def _tell_progress(self) -> None:
+        """Tell the replica how far the log has come by itself."""
+        log = self._log
+        if log is None or self.replica.is_cutting:
+            return
+        if self.replica.leading is not None and log.log_end_offset > self.replica.log.end:
+            self._take_turn(ev.Produced(log.log_end_offset))
+        held_offset = log.log_end_offset if self.partition.config.write_caching else log.recovery_point
+        if held_offset > self.replica.log.flushed:
+            self._take_turn(ev.Flushed(held_offset, self.replica.log.truncations))
+        if log.log_start_offset > self.replica.log.start and not self._is_raising_start:
+            self._take_turn(ev.StartRaised(log.log_start_offset, epochs_of(log)))
+        if log.compaction.first_dirty_offset > self.replica.removed_below:
+            self._take_turn(ev.Compacted(log.compaction.first_dirty_offset))
+
+    def _take_turn(self, event: ev.Event) -> None:
+        self.replica, actions = step(self.replica, event, self._shell.now_ms())
+        self._take_role()
+        for action in actions:
+            if not self._perform(action, event):
+                break
+
+    def _take_role(self) -> None:
+        """Give the partition the role of the replica, if it is another one."""
+        partition, replica = self.partition, self.replica
+        role = _ROLES.get(replica.role, Role.IDLE)
+        if role is Role.IDLE:
+            if partition.role is not Role.IDLE:
+                partition.resign(max(replica.epoch, partition.leader_epoch))
+                self._forget_others()
+        elif (partition.role, partition.leader_epoch) != (role, replica.epoch):
+            self._forget_others()
+            take = partition.become_leader if role is Role.LEADING else partition.become_follower
+            take(replica.epoch, self._committed)
+
+    def _forget_others(self) -> None:
+        """What the other replicas and clients have asked for is not answered in another role."""
+        self._held.clear()
+        self._told.clear()
+        waiting = [*self._questions, *self._deletions]
+        self._questions, self._deletions = {}, {}
+        for question in waiting:
+            if not question.done():
+                question.set_exception(NotLeaderOrFollower(f"{self.partition.key.directory_name}: led elsewhere now"))
+
+    def _committed(self, _held_offset: int) -> int:
+        """Return what is committed, as the `CommitRule` of the partition."""
+        self._work()
+        return self.replica.log.high_watermark
+
+    def _perform(self, action: ev.Action, event: ev.Event) -> bool:
+        """Carry out one action; return False if those after it are to be left out."""
+        shell = self._shell
+        match action:
+            case ev.Send(to, ev.Answer() as answer):
+                self._said[to] = answer
+                shell.is_due(to, self)
+            case ev.Send(to, message):
+                assert not isinstance(message, ev.Answer)
+                shell.send(to, self, message)
+            case ev.Hold(fetch):
+                self._said.pop(fetch.node, None)
+                self._held[fetch.node] = _Held(fetch, shell.now_ms())
+            case ev.Append():
+                return self._append()
+            case ev.Flush():
+                # Who has appended has asked for the flush, or for one within flush.ms: see `Partition`.
+                if not isinstance(event, (ev.Produced, ev.Answered)) and self.partition.disk is not None:
+                    self.partition.disk.flush_soon(self.partition)
+            case ev.Commit():
+                self.partition.advance()
+            case ev.Truncate() | ev.Empty() | ev.RaiseStart():
+                self._change_log(action)
+            case ev.BeginEpoch() | ev.FailWaiting() | ev.Load():
+                pass  # the role of the partition has changed: `Partition` and the coordinators see to it
+            case _:
+                self._ask(action)
+        return True
+
+    def _ask(self, action: ev.Action) -> None:
+        """Carry out an action that is about the broker, or the store."""
+        shell = self._shell
+        match action:
+            case ev.Write():
+                shell.start(self._write(action))
+            case ev.Register():
+                shell.register()
+            case ev.ReadRecord():
+                shell.read_soon()
+            case ev.Obey(recovering):
+                shell.obeyed(self, recovering)
+            case ev.Alarm(text):
+                _log.error("%s: %s", self.partition.key.directory_name, text)
+
+    def _change_log(self, action: ev.Truncate | ev.Empty | ev.RaiseStart) -> None:
+        """Cut the log, empty it or raise its start. A log that has failed stays as it is until a restart."""
+        log, start = self._log, self._shell.start
+        if log is None:
+            return
+        match action:
+            case ev.Truncate(end):
+                start(self._cut(log, lambda: log.truncation.begin(end)))
+            case ev.Empty(offset, removed_below):
+                start(self._cut(log, lambda: log.truncation.begin_fully(offset), removed_below))
+            case ev.RaiseStart(offset):
+                start(self._raise_start(log, offset))
+
+    def _append(self) -> bool:
+        """Append the batches of the answer that has come; return False if the disk does not take all of them."""
+        partition = self.partition
+        try:
+            partition.append_copied(self._incoming, flush_below=self._flush_below, now_ms=wall_ms())
+        except ApiError as error:
+            partition.complain(f"what the leader has sent was not appended: {error}")
+            if (log := self._log) is not None:
+                self._events.append(ev.NotAppended(bounds_of(log, partition)))
+            return False
+        return True
+
+    # --- what takes time ---------------------------------------------------------------------------------------------
+
+    async def _write(self, write: ev.Write) -> None:
+        self.do(await self._shell.write(self, write))
+
+    async def _cut(self, log: Log, begin: Callable[[], Cut | None], removed_below: int = 0) -> None:
+        """Cut the log; if the disk fails, the partition is offline, and its state tells it."""
+        in_thread = self._loop.run_in_executor
+        try:
+            cut = begin()
+            if cut is not None:
+                await in_thread(self._shell.threads, cut.write_down)
+                log.truncation.carry_out(cut, wall_ms())
+                await in_thread(self._shell.threads, cut.sync)
+                log.truncation.end(cut)
+        except CorruptBatch as error:
+            self.do(ev.Cut(bounds_of(log, self.partition)))
+            self.do(ev.Failed(f"damage hides where to cut: {error}"))
+        except (OSError, StorageError) as error:
+            log.fail(f"a truncation failed: {error}")
+        else:
+            self.do(ev.Cut(bounds_of(log, self.partition)))
+            self.do(ev.Compacted(removed_below))
+
+    async def _raise_start(self, log: Log, offset: int) -> None:
+        """Remove what the leader has removed; durable before the leader is told."""
+        self._is_raising_start = True
+        try:
+            log.bounds.raise_log_start(offset)
+            await self._shell.checkpoint(self.partition)
+        except (OSError, ApiError) as error:
+            self.partition.complain(f"the log start is not on disk: {error}")
+        finally:
+            self._is_raising_start = False
+        self._work()
+
+    # --- answers to followers ----------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        self.do(ev.Ticked())
+
+    def _look(self) -> None:
+        """Answer what there is something to say to."""
+        answered = [each for each, asked_ms in self._questions.items() if self._is_confirmed(asked_ms)]
+        if self._deletions:
+            gone_below = leading.deleted_below(self.replica)
+            answered += [each for each, offset in self._deletions.items() if gone_below >= offset]
+        for each in answered:
+            if not each.done():
+                each.set_result(None)
+        now_ms = self._shell.now_ms()
+        for node, held in list(self._held.items()):
+            if self._has_news(node, held.fetch, now_ms - held.since_ms):
+                self._shell.is_due(node, self)
+
+    def _has_news(self, node: int, fetch: ev.Fetch, waits_ms: int) -> bool:
+        """Return whether there is something to say to a follower whose fetch waits."""
+        log, confirmation_ms = self.replica.log, self.replica.times.confirmation_ms
+        return (
+            log.end > fetch.offset
+            or waits_ms >= confirmation_ms // 2
+            or (waits_ms >= confirmation_ms // 4 and log.high_watermark > self._told.get(node, -1))
+            or (waits_ms >= DELETION_MS and bool(self._deletions))
+            or any(fetch.echo_ms <= asked_ms for asked_ms in self._questions.values())
+        )
+
+    def take_answer(self, node: int, max_bytes: int) -> Reply | None:
+        """Return the answer to a follower's fetch, which is answered then; None if there is none to answer.
+
+        It has at most `max_bytes`, or the first batch if that is larger. Damage in what is to be read is a failure of
+        this replica.
+        """
+        said = self._said.pop(node, None)
+        if said is not None:
+            return Reply(said, 0, None)
+        held, log = self._held.get(node), self._log
+        if held is None or log is None:
+            return None
+        answer = leading.answer(self.replica, held.fetch, self._shell.now_ms())
+        data: FetchData | None = None
+        if answer.verdict is ev.Verdict.AGREES:
+            try:
+                data = log.reader.read(answer.offset, max_bytes, bound="log_end")
+            except LostIndex as error:
+                self._shell.start(self._rebuild(error, node))
+                return None
+            except (DamagedLog, CorruptBatch) as error:
+                self.do(ev.Failed(f"damage at offset {answer.offset}: {error}"))
+                return None
+            except ApiError as error:
+                self.partition.complain(f"a follower's fetch failed: {error}")
+                return None
+        del self._held[node]
+        self._told[node] = answer.high_watermark
+        return Reply(answer, self.partition.awaited_below, data)
+
+    async def _rebuild(self, lost: LostIndex, node: int) -> None:
+        """Have an index rebuilt that a follower's fetch needs, and answer then."""
+        try:
+            await asyncio.shield(asyncio.wrap_future(lost.rebuild.begin(self._shell.threads)))
+        except (OSError, MemoryError) as error:
+            _log.error("an index cannot be rebuilt: %s", error)
+        finally:
+            lost.rebuild.finish()
+        self._shell.is_due(node, self)
+
+
+def epochs_of(log: Log) -> tuple[tuple[int, int], ...]:
+    return tuple((epoch, start) for epoch, start in log.epochs.entries)
+
+
+def bounds_of(log: Log, partition: Partition) -> Bounds:
+    """Return the bounds of a log as a replica knows them."""
+    flushed = log.log_end_offset if partition.config.write_caching else log.recovery_point
+    high_watermark = min(log.high_watermark, flushed)
+    return Bounds(
+        log.log_start_offset, log.log_end_offset, flushed, high_watermark, epochs_of(log), log.local.truncations
+    )
+
+
+def _epochs(copied: list[CopiedBatch]) -> tuple[tuple[int, int], ...]:
+    """Return the epochs of batches, each with the offset at which it begins."""
+    found: dict[int, int] = {}
+    for header, _, _ in copied:
+        if header.partition_leader_epoch != NO_LEADER_EPOCH:
+            found.setdefault(header.partition_leader_epoch, header.base_offset)
+    return tuple(found.items())

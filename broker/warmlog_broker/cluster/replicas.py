@@ -1,0 +1,209 @@
+"""The replicas of one broker, and what they share: time, etcd, the connections to other brokers."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Executor
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+
+from warmlog_broker.cluster.driver import Driver, bounds_of
+from warmlog_broker.cluster.records import PartitionKey, Records, Seen
+from warmlog_broker.etcd.coordination import CoordinationError
+from warmlog_broker.replica.partition import Partition
+from warmlog_broker.replication import events as ev
+from warmlog_broker.replication.alignment import Log as Bounds
+from warmlog_broker.replication.replica import Replica, Role
+from warmlog_broker.runtime.tasks import Tasks, in_turns
+
+TICK_S = 0.05
+TICKED_A_TURN = 50
+IDLE_TICKS = 5
+"""Of replicas that nothing is wrong with, each takes one tick of so many."""
+
+_log = logging.getLogger(__name__)
+
+
+class Messages(Protocol):
+    """The messages between brokers: see `fetching` and `serving`."""
+
+    def send(self, to: int, driver: Driver, message: ev.Fetch | ev.Report) -> None:
+        """Send to the leader."""
+        ...
+
+    def is_due(self, node: int, driver: Driver) -> None:
+        """Take the answer to this follower by `Driver.take_answer` when there is room in a response to it."""
+        ...
+
+
+class Node(NamedTuple):
+    """This broker, and what its replicas need of its other parts."""
+
+    node: int
+    incarnation: int
+    threads: Executor
+    checkpoint: Callable[[Partition], Coroutine[Any, Any, None]]
+    """Make the log start of a partition durable. OSError."""
+    register: Callable[[], None]
+    """Register again, under a new broker epoch."""
+    obeyed: Callable[[PartitionKey, str], None]
+    """Remember the nonce of a recovery."""
+    times: ev.Times = ev.Times()
+
+
+class Replicas:
+    """All replicas on this broker. It is the `Shell` of their drivers.
+
+    The view of the cluster calls `record_seen` and `sessions_seen`, `Topics` calls `serve`.
+    """
+
+    def __init__(self, node: Node, records: Records, messages: Messages) -> None:
+        self.node = node
+        self.threads = node.threads
+        self.sessions: ev.Sessions = {}
+        self._records = records
+        self._messages = messages
+        self._loop = asyncio.get_running_loop()
+        self._drivers: dict[PartitionKey, Driver] = {}
+        self._seen: dict[PartitionKey, Seen] = {}
+        """The latest records, also of partitions that are not served yet."""
+        self._broker_epoch = 0
+        self._tasks = Tasks()
+        self._ticking: asyncio.Task[None] | None = None
+        self._ticked = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+        self._is_read_due = False
+
+    def __iter__(self) -> Iterator[Driver]:
+        """Iterate over the replicas as they are now."""
+        return iter(list(self._drivers.values()))
+
+    def find(self, key: PartitionKey) -> Driver | None:
+        return self._drivers.get(key)
+
+    def leader_of(self, key: PartitionKey) -> int | None:
+        """Return the registered broker that leads a partition, which may be on other brokers; None if there is none."""
+        seen = self._seen.get(key)
+        return seen.record.leader if seen is not None and seen.record.leader in self.sessions else None
+
+    def begin(self) -> None:
+        """Begin to take elections and retries by time."""
+        self._ticking = self._loop.create_task(self._tick(), name="replicas tick")
+
+    async def end(self) -> None:
+        """End all tasks."""
+        ended = [each for each in (self._ticking, self._reading) if each is not None]
+        for each in ended:
+            each.cancel()
+        if ended:
+            await asyncio.wait(ended)
+        await self._tasks.finish(1.0)
+
+    async def hand_over(self, timeout_s: float) -> None:
+        """Hand over all that this broker leads, as far as others can lead it."""
+        for driver in self:
+            driver.do(ev.HandOverAsked())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while any(_can_go(driver.replica) for driver in self):
+                    await self._ticked.wait()
+
+    # --- what the view tells -----------------------------------------------------------------------------------------
+
+    def serve(self, key: PartitionKey, partition: Partition, *, obeyed: str = "") -> Driver:
+        """Take the role of this broker for a partition: it has none until its record is known."""
+        bounds = bounds_of(partition.log, partition) if partition.allows.read else Bounds()
+        replica = Replica(self.node.node, self.node.incarnation, bounds, self.node.times, obeyed)
+        driver = self._drivers[key] = Driver(key, partition, replica, self)
+        driver.do(ev.SessionsSeen(self.sessions, self._broker_epoch))
+        if (seen := self._seen.get(key)) is not None:
+            driver.do(ev.RecordSeen(seen.record, seen.revision))
+        return driver
+
+    def record_seen(self, key: PartitionKey, seen: Seen | None) -> None:
+        """The record of a partition has changed; None: it was deleted with its topic."""
+        if seen is None:
+            self._seen.pop(key, None)
+            if (driver := self._drivers.pop(key, None)) is not None:
+                driver.do(ev.RecordSeen(None, driver.replica.revision))
+            return
+        self._seen[key] = seen
+        if (driver := self._drivers.get(key)) is not None:
+            driver.do(ev.RecordSeen(seen.record, seen.revision))
+
+    def sessions_seen(self, sessions: ev.Sessions, broker_epoch: int) -> None:
+        """The registered brokers have changed; `broker_epoch` is that of this one, 0 while it is not registered."""
+        self.sessions, self._broker_epoch = sessions, broker_epoch
+        for driver in self:
+            driver.do(ev.SessionsSeen(sessions, broker_epoch))
+
+    # --- as the `Shell` of the drivers -------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.start(work)
+
+    async def write(self, driver: Driver, write: ev.Write) -> ev.Written:
+        return await self._records.write(driver.key, write)
+
+    def read_soon(self) -> None:
+        self._is_read_due = True
+        if self._reading is None or self._reading.done():
+            self._reading = self._loop.create_task(self._read(), name="read records")
+
+    async def _read(self) -> None:
+        """Read all records; once more if that was asked for meanwhile: those who asked want a later one."""
+        while self._is_read_due:
+            self._is_read_due = False
+            began_ms = self.now_ms()
+            try:
+                records = await self._records.read()
+            except CoordinationError as error:
+                _log.warning("the records of partitions cannot be read: %s", error)
+                return
+            for key, seen in records.items():
+                if (driver := self._drivers.get(key)) is not None:
+                    driver.do(ev.RecordSeen(seen.record, seen.revision, began_ms))
+
+    def register(self) -> None:
+        self.node.register()
+
+    def send(self, to: int, driver: Driver, message: ev.Fetch | ev.Report) -> None:
+        self._messages.send(to, driver, message)
+
+    def is_due(self, node: int, driver: Driver) -> None:
+        self._messages.is_due(node, driver)
+
+    def obeyed(self, driver: Driver, recovering: str) -> None:
+        self.node.obeyed(driver.key, recovering)
+
+    async def checkpoint(self, partition: Partition) -> None:
+        await self.node.checkpoint(partition)
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        count = 0
+        while True:
+            await asyncio.sleep(TICK_S)
+            count += 1
+            async for driver in in_turns(self, TICKED_A_TURN):
+                if count % IDLE_TICKS == 0 or _is_urgent(driver.replica):
+                    driver.tick()
+            self._ticked.set()
+            self._ticked = asyncio.Event()
+
+
+def _is_urgent(replica: Replica) -> bool:
+    """Return whether something waits for time to pass: it does not lead or follow as it should."""
+    if replica.leading is not None:
+        return replica.proposal is not None or replica.leading.hand_over_ms is not None
+    follows = replica.role is Role.FOLLOWING and replica.vacant_since_ms is None and replica.fetch is not None
+    return not follows and replica.role is not Role.IDLE
+
+
+def _can_go(replica: Replica) -> bool:
+    """Return whether another replica may lead in its place."""
+    return replica.leading is not None and replica.leading.hand_over_ms is not None

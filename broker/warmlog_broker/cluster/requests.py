@@ -1,0 +1,31 @@
+"""What the requests of other brokers are answered by, and what handlers ask of other brokers."""
+
+from typing import NamedTuple
+
+from warmlog_broker.cluster.peers import Identity
+from warmlog_broker.cluster.ports import ClusterEnrolment
+from warmlog_broker.cluster.serving import Serving
+from warmlog_broker.coordinator.framework.decision import PartitionId
+from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
+from warmlog_broker.coordinator.transaction.ports import Markers
+from warmlog_protocol.messages import WriteMarkerRequest
+
+
+class ClusterRequests(NamedTuple):
+    """The parts of a cluster's broker that handlers call."""
+
+    identity: Identity
+    serving: Serving
+    markers: Markers
+    """Of partitions that this broker leads."""
+    enrolment: ClusterEnrolment
+
+    async def write_marker(self, request: WriteMarkerRequest) -> bool:
+        """Write a marker for the coordinator of another broker; return as `Markers.end`."""
+        return await self.markers.end(
+            PartitionId(request.topic_id, request.partition),
+            Incarnation(request.producer_id, request.producer_epoch),
+            commits=request.commits,
+            keeps_epoch=request.keeps_epoch,
+            coordinator_epoch=request.coordinator_epoch,
+        )

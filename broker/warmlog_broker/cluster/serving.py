@@ -1,0 +1,232 @@
+"""What a leader serves to the brokers that follow it.
+
+A fetch is a session for as long as its connection: each request lists what is new, the partitions keep it (`Driver`),
+and the response has the answers to what there is something to say to. So a follower of a thousand partitions that are
+idle sends and gets little. One request waits at a time; another one ends it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+from warmlog_broker.cluster.driver import Driver, Reply
+from warmlog_broker.cluster.records import PartitionKey
+from warmlog_broker.network.request import Deferred, MessageWithSlices, Response
+from warmlog_broker.replication import events as ev
+from warmlog_broker.replication.alignment import Diverging
+from warmlog_broker.storage.segment.file_records import FileSlice
+from warmlog_protocol import messages as m
+from warmlog_protocol.errors import ApiError
+
+POLL_S = 1.0
+"""A request waits so long for something to say."""
+PARTITION_BYTES = 1 << 20
+"""Of one partition in one response, and more if its first batch is larger."""
+RESPONSE_BYTES = 8 << 20
+
+_VERDICTS = tuple(ev.Verdict)
+_NUMBERS = {verdict: number for number, verdict in enumerate(_VERDICTS)}
+
+_log = logging.getLogger(__name__)
+
+Find = Callable[[PartitionKey], Driver | None]
+
+
+class _Poll(Deferred):
+    """The request that waits."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: "_Session", deadline_s: float) -> None:
+        super().__init__(deadline_s)
+        self._session = session
+
+    def expire(self) -> None:
+        self._session.respond()
+
+    def drop(self) -> bool:
+        self._session.poll = None
+        return True
+
+
+class _Session:
+    """What one follower waits for, over one connection."""
+
+    def __init__(self, node: int, connection: int, threads: Executor) -> None:
+        self.node = node
+        self.connection = connection
+        self.due: dict[Driver, None] = {}
+        """The partitions that have something to say."""
+        self.poll: _Poll | None = None
+        self._threads = threads
+        self._is_responding = False
+
+    def respond_soon(self) -> None:
+        if self.poll is not None and not self._is_responding:
+            self._is_responding = True
+            asyncio.get_running_loop().call_soon(self.respond)
+
+    def respond(self) -> None:
+        """Respond to the request that waits, with what there is."""
+        self._is_responding = False
+        poll, self.poll = self.poll, None
+        if poll is not None:
+            poll.run(self.response)
+
+    def response(self) -> Response:
+        """Return the answers that fit into one response."""
+        taken: list[tuple[Driver, Reply]] = []
+        left_bytes = RESPONSE_BYTES
+        while self.due and left_bytes > 0:
+            driver = next(iter(self.due))
+            del self.due[driver]
+            reply = driver.take_answer(self.node, min(left_bytes, PARTITION_BYTES))
+            if reply is not None:
+                taken.append((driver, reply))
+                left_bytes -= _size_of(reply)
+        try:
+            are_cached = all(piece.is_cached() for _, reply in taken for piece in _slices_of(reply))
+        except OSError:
+            are_cached = False
+        return _message(taken) if are_cached else self._read(taken)
+
+    async def _read(self, taken: Sequence[tuple[Driver, Reply]]) -> MessageWithSlices:
+        """Read the bytes into the page cache first: a follower that was away must not block the event loop."""
+        readable: list[tuple[Driver, Reply]] = []
+        for driver, reply in taken:
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._threads, _read_through, _slices_of(reply))
+            except (OSError, MemoryError, ApiError) as error:
+                driver.do(ev.Failed(f"what a follower asks for cannot be read: {error}"))
+            else:
+                readable.append((driver, reply))
+        return _message(readable)
+
+
+class Serving:
+    """The fetches of all followers."""
+
+    def __init__(self, find: Find, threads: Executor) -> None:
+        """`threads` read what is not in the page cache."""
+        self._find = find
+        self._threads = threads
+        self._sessions: dict[int, _Session] = {}
+
+    def is_due(self, node: int, driver: Driver) -> None:
+        """As `Messages.is_due`."""
+        if (session := self._sessions.get(node)) is not None:
+            session.due[driver] = None
+            session.respond_soon()
+
+    def fetch(self, node: int, connection: int, request: m.ReplicaFetchRequest) -> Response:
+        """Take in the fetches of broker `node`; respond at once if there is something to say."""
+        session = self._sessions.get(node)
+        if session is None or session.connection < connection:
+            session = self._sessions[node] = _Session(node, connection, self._threads)
+        elif session.connection > connection:
+            return m.ReplicaFetchResponse()  # what was on its way when the follower connected again
+        session.respond()
+        for each in request.fetches:
+            if (driver := self._find(PartitionKey(each.topic_id, each.partition))) is not None:
+                driver.do(_fetch_of(node, each))
+        if session.due:
+            return session.response()
+        session.poll = _Poll(session, asyncio.get_running_loop().time() + POLL_S)
+        return session.poll
+
+    def flushed(self, node: int, request: m.ReplicaFlushedRequest) -> None:
+        """Take in the reports of broker `node`."""
+        for each in request.reports:
+            if (driver := self._find(PartitionKey(each.topic_id, each.partition))) is not None:
+                driver.do(ev.Report(node, each.broker_epoch, each.leader_epoch, each.flushed))
+
+    def end_all(self) -> None:
+        """Respond to all that wait: the broker stops."""
+        for session in self._sessions.values():
+            session.respond()
+
+
+def fetch_message(key: PartitionKey, fetch: ev.Fetch) -> m.ReplicaFetch:
+    """Return a follower's fetch as it is sent."""
+    return m.ReplicaFetch(
+        key.topic_id,
+        key.number,
+        fetch.broker_epoch,
+        fetch.leader_epoch,
+        fetch.number,
+        fetch.offset,
+        fetch.last_epoch,
+        fetch.flushed,
+        fetch.log_start,
+        fetch.echo_ms,
+        fetch.refilled_below,
+    )
+
+
+def _fetch_of(node: int, sent: m.ReplicaFetch) -> ev.Fetch:
+    return ev.Fetch(
+        node,
+        sent.broker_epoch,
+        sent.leader_epoch,
+        sent.number,
+        sent.offset,
+        sent.last_epoch,
+        sent.flushed,
+        sent.log_start,
+        sent.echo_ms,
+        sent.refilled_below,
+    )
+
+
+def answer_of(sent: m.ReplicaAnswer) -> ev.Answer:
+    """Return a leader's answer as it was sent. IndexError for a verdict that this version does not know."""
+    return ev.Answer(
+        sent.number,
+        sent.leader_epoch,
+        sent.offset,
+        _VERDICTS[sent.verdict],
+        Diverging(sent.diverging_epoch, sent.diverging_end),
+        sent.high_watermark,
+        sent.log_start,
+        sent.sent_ms,
+        sent.removed_below,
+    )
+
+
+def _message(taken: Sequence[tuple[Driver, Reply]]) -> MessageWithSlices:
+    answers = [_answer_message(driver.key, reply) for driver, reply in taken]
+    return MessageWithSlices(m.ReplicaFetchResponse(answers), [_slices_of(reply) for _, reply in taken])
+
+
+def _answer_message(key: PartitionKey, reply: Reply) -> m.ReplicaAnswer:
+    answer = reply.answer
+    return m.ReplicaAnswer(
+        key.topic_id,
+        key.number,
+        answer.number,
+        answer.leader_epoch,
+        answer.offset,
+        _NUMBERS[answer.verdict],
+        *answer.diverging,
+        answer.high_watermark,
+        answer.log_start,
+        answer.sent_ms,
+        answer.removed_below,
+        reply.flush_below,
+        _size_of(reply),
+    )
+
+
+def _slices_of(reply: Reply) -> list[FileSlice]:
+    return reply.data.slices if reply.data is not None else []
+
+
+def _size_of(reply: Reply) -> int:
+    return sum(piece.size_bytes for piece in _slices_of(reply))
+
+
+def _read_through(slices: Sequence[Any]) -> None:
+    for piece in slices:
+        piece.read_through()

@@ -1,0 +1,143 @@
+"""Replicas of one partition in several brokers, on real logs: commits, elections, cuts, and what a client is told."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from unit.broker.cluster.room import KEY, Room
+from warmlog_protocol.errors import NotEnoughReplicas, NotLeaderOrFollower
+
+
+@pytest_asyncio.fixture
+async def room(tmp_path: Path) -> AsyncIterator[Room]:
+    room = Room(tmp_path)
+    yield room
+    await room.close()
+
+
+async def test_what_is_acknowledged_is_flushed_on_all_in_sync_replicas(room: Room) -> None:
+    await room.create(1, 2, 3)
+    for number in range(5):
+        offset = await room.produce(b"%d" % number)
+        assert min(partition.log.recovery_point for partition in room.partitions.values()) > offset
+    await room.agree(1, 2, 3)
+
+
+async def test_after_the_leader_has_died_another_one_has_all_that_was_acknowledged(room: Room) -> None:
+    await room.create(1, 2, 3)
+    await room.produce(b"kept")
+    await room.stop(1)
+    assert await room.led() in (2, 3)
+    assert (await room.record()).leader_epoch > 0
+    assert await room.produce(b"more") == 1
+    await room.start(1)
+    await room.produce(b"most")
+    await room.agree(1, 2, 3)
+    await room.until(lambda: in_sync(room, 1, 2, 3))
+
+
+async def in_sync(room: Room, *nodes: int) -> bool:
+    return set((await room.record()).isr) == set(nodes)
+
+
+async def test_what_a_leader_has_alone_is_cut_when_it_follows(room: Room) -> None:
+    await room.create(1, 2, 3)
+    await room.produce(b"kept")
+    room.cut |= {frozenset((1, 2)), frozenset((1, 3))}
+    lost = asyncio.create_task(room.produce(b"lost", at=1))
+    room.unregister(1)
+    with pytest.raises(NotLeaderOrFollower):
+        await lost
+    assert await room.led() in (2, 3)
+    await room.produce(b"instead")
+    room.cut.clear()
+    await room.register(1)
+    await room.agree(1, 2, 3)
+    assert b"instead" in room.content(1)
+    assert b"lost" not in room.content(1)
+
+
+async def test_with_too_few_replicas_in_sync_nothing_is_taken(room: Room) -> None:
+    await room.create(1, 2, 3)
+    await room.produce(b"x")
+    for node in (2, 3):
+        await room.stop(node)
+    await room.until(lambda: in_sync(room, 1))
+    with pytest.raises(NotEnoughReplicas, match="acks=all needs 2"):
+        await room.produce(b"y")
+    assert (await room.record()).elr != ()
+    await room.start(2)
+    await room.until(lambda: in_sync(room, 1, 2))
+    await room.produce(b"y")
+
+
+async def test_a_clean_stop_hands_over_to_one_that_has_everything(room: Room) -> None:
+    await room.create(1, 2, 3)
+    await room.produce(b"x")
+    await room.brokers[1].hand_over(10)
+    assert await room.led() in (2, 3)
+    record = await room.record()
+    assert set(record.isr) == {1, 2, 3}, "a hand-over takes nobody out"
+    await room.produce(b"y")
+    await room.agree(1, 2, 3)
+
+
+async def test_a_leader_that_is_cut_off_serves_no_reader_after_a_while(room: Room) -> None:
+    await room.create(1, 2, 3)
+    await room.produce(b"x")
+    await room.partitions[1].confirm()
+    room.cut |= {frozenset((1, 2)), frozenset((1, 3))}
+    room.etcd.is_away = True
+    await room.until(lambda: is_refused(room, 1))
+    with pytest.raises(NotLeaderOrFollower, match="cannot know"):
+        await room.partitions[1].confirm()
+    room.cut.clear()
+    await room.until(lambda: not is_refused(room, 1))
+    await room.partitions[1].confirm()
+    await room.produce(b"y")
+
+
+def is_refused(room: Room, node: int) -> bool:
+    try:
+        room.partitions[node].check_leader_epoch(-1)
+    except NotLeaderOrFollower:
+        return True
+    return False
+
+
+async def test_an_outcome_that_was_lost_is_settled_by_the_same_write(room: Room) -> None:
+    await room.create(1, 2, 3)
+    await room.produce(b"x")
+    room.etcd.lose_outcomes = 3
+    await room.stop(1)
+    await room.led()
+    await room.produce(b"y")
+    await room.agree(2, 3)
+
+
+async def test_the_log_start_of_the_leader_is_taken_over_below_the_own_high_watermark(room: Room) -> None:
+    await room.create(1, 2, 3)
+    for number in range(4):
+        await room.produce(b"%d" % number)
+    room.partitions[1].delete_records(3)
+    driver = room.brokers[1].find(KEY)
+    assert driver is not None
+    await driver.deleted(3)
+    assert [room.partitions[node].log.log_start_offset for node in (1, 2, 3)] == [3, 3, 3]
+
+
+async def test_a_follower_whose_disk_refuses_takes_it_later(room: Room) -> None:
+    await room.create(1, 2, 3)
+    await room.produce(b"x")
+    disk = room.partitions[3].disk
+    assert disk is not None
+    disk.room.is_short = True
+    acknowledged = asyncio.create_task(room.produce(b"y"))
+    await room.until(lambda: room.end(2) == 2)
+    assert room.end(3) == 1
+    disk.room.is_short = False
+    await acknowledged
+    await room.agree(1, 2, 3)
