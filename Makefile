@@ -107,7 +107,7 @@ test-console: dev
 
 test-cluster: dev
 	@command -v etcd >/dev/null || tools/apt-install 'the tests of a cluster need etcd' etcd-server
-	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/integration/etcd $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/integration/etcd tests/cluster $(PYTEST_ARGS)
 
 chaos: dev
 	@tools/fuse

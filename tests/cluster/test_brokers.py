@@ -11,7 +11,7 @@ from broker_process import BrokerFailed, BrokerProcess
 from cluster_processes import ClusterProcesses
 from etcd_process import EtcdProcess, needs_etcd
 from waiting import wait_until
-from warmlog import Admin
+from warmlog import Admin, Producer
 from warmlog_protocol import messages as m
 from wire_client import WireClient
 
@@ -68,6 +68,39 @@ def test_topics_are_those_of_all_brokers(cluster: ClusterProcesses) -> None:
     wait_until(lambda: topics_at(first) == {"orders": 1})
     assert topics_at(third) == {"orders": 1}
     assert directories_of(third, "orders") == ["orders-0"], "those of the deleted topic are removed"
+
+
+def test_records_of_a_leader_that_dies_are_at_the_next(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path / "c") as cluster:
+
+        async def produce(topic: str, value: bytes) -> int:
+            async with Producer(cluster.addresses) as producer:
+                return (await producer.send(topic, value)).offset
+
+        async def create() -> None:
+            async with Admin(cluster.addresses) as admin:
+                await admin.create_topic("orders", partitions=1, replication_factor=3)
+
+        asyncio.run(create())
+        assert [asyncio.run(produce("orders", b"%d" % number)) for number in range(3)] == [0, 1, 2]
+        first = leader_of(cluster, "orders")
+        cluster.brokers[first].kill()
+        wait_until(lambda: leader_of(cluster, "orders") not in (-1, first))
+        assert asyncio.run(produce("orders", b"3")) == 3
+        cluster.brokers[first].start()
+        second = leader_of(cluster, "orders")
+        assert cluster.brokers[second].terminate() == 0
+        assert leader_of(cluster, "orders") not in (-1, second), "a clean stop hands over first"
+        assert asyncio.run(produce("orders", b"4")) == 4
+
+
+def leader_of(cluster: ClusterProcesses, topic: str) -> int:
+    """The leader of the first partition of a topic, as a broker that runs says; -1 without one."""
+    broker = next(each for each in cluster.brokers.values() if each.process is not None and each.process.poll() is None)
+    with WireClient(broker.address) as client:
+        found = client.call(m.MetadataRequest([topic]))
+        assert isinstance(found, m.MetadataResponse)
+        return found.topics[0].partitions[0].leader_id
 
 
 @pytest.mark.parametrize(

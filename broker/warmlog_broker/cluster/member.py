@@ -8,6 +8,7 @@ from pathlib import Path
 
 from warmlog_broker.cluster.cluster_view import EtcdClusterView
 from warmlog_broker.cluster.keys import Keys
+from warmlog_broker.cluster.replicating import Replicating
 from warmlog_broker.cluster.session import Description, Session
 from warmlog_broker.cluster.start import (
     are_disks_old,
@@ -24,9 +25,7 @@ from warmlog_broker.data_dirs.directory_set import DirectorySet, finish_deletion
 from warmlog_broker.data_dirs.loader import Stored
 from warmlog_broker.etcd.client import EtcdClient
 from warmlog_broker.etcd.connection import EtcdOptions
-from warmlog_broker.metadata.metadata_log import TopicCreated
 from warmlog_broker.metadata.store import NodeStore
-from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.version import broker_version
 from warmlog_broker.topics.topic_changes import TopicChanges
@@ -81,6 +80,7 @@ class Member:
             version=broker_version(),
         )
         self.session = Session(self._etcd, self.view, node, described, config.broker_session_timeout_ms)
+        self.replicating = Replicating(config, self._etcd, self.view, self.session, node)
         self._are_disks_old = False
         self._tasks = Tasks()
 
@@ -120,9 +120,6 @@ class Member:
         await self.session.register(was_clean=all(each.was_clean for each in stored.directories.live))
         self.session.begin()
 
-    def take_role(self, _topic: TopicCreated, _partition: Partition) -> None:
-        """Take the role of this broker for a partition, by its record."""
-
     def begin(self, topics: Topics, changes: TopicChanges, on_access: Callable[[], None]) -> None:
         """Carry out what the cluster decides, from now on; `on_access`: after users, rules or quotas."""
         sync = TopicSync(self.store, topics, changes)
@@ -134,9 +131,11 @@ class Member:
 
         self.view.on_applied.append(applied)
         self._tasks.start(sync.run(), name="sync topics")
+        self.replicating.begin()
 
     async def leave(self) -> None:
         """End the registration, after the logs are closed."""
+        await self.replicating.end()
         await self.session.end()
         self._tasks.cancel()
         await self._tasks.finish(1.0)

@@ -179,7 +179,10 @@ class View:
                 self.items[change.key] = change.item
         self.revision = revision.revision
         for told in self.on_applied:
-            told(applied)
+            try:
+                told(applied)
+            except Exception:
+                _log.exception("a part of the broker does not take in what etcd has: a bug")
         self._wake()
         if failure is not None:
             raise failure

@@ -92,8 +92,9 @@ class EtcdClient:
     async def keep_alive(self, lease: int) -> int:
         """As `Coordination.keep_alive`, sent once: it is called often."""
         endpoint, request = self.endpoints.current, message("LeaseKeepAliveRequest")(ID=lease)
-        stream = endpoint.keep_alive(iter([request]), metadata=await self.endpoints.metadata(), timeout=ATTEMPT_S)
+        stream = endpoint.keep_alive(metadata=await self.endpoints.metadata(), timeout=ATTEMPT_S)
         try:
+            await stream.write(request)
             response = await stream.read()
         except grpc.aio.AioRpcError as error:
             self.endpoints.failed(endpoint, error)

@@ -226,6 +226,8 @@ class Broker:
         if self._admin is not None:
             self._admin.is_stopping = True
         self._service_manager.tell(STOPPING, status("finishing requests"), extend_timeout(int(self.stop_limit_s * 1e6)))
+        if self._member is not None:
+            await self._member.replicating.hand_over()
         self.listening.close()
         await self._drain()
         if self._ticking is not None:

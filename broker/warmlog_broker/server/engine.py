@@ -87,6 +87,8 @@ class Engine:
         self.directories = DataDirectories(served, stored.directories.offline)
         remover = DirectoryRemover(threads.disk)
         remover.add(stored.deleted_paths, 0)
+        if member is not None:
+            member.replicating.prepare(threads, self.directories)
         self.topics = self._make_topics(stored, opener, remover)
         last_written = [data.last_written_ms for data in stored.directories.live]
         retention_now_ms = start_clock(
@@ -111,6 +113,9 @@ class Engine:
         self._retention_now_ms = retention_now_ms
         self.services = self._make_services(retention_now_ms=retention_now_ms)
         coordinators = self.services.coordinators
+        if member is not None:
+            requests = member.replicating.requests(self.topics, self._cluster, coordinators)
+            self.services.between_brokers = requests
         undo.callback(coordinators.close)
         coordinators.start()
 
@@ -139,7 +144,9 @@ class Engine:
             open_log=opener.create,
             threads=self._runtime.threads.disk,
             on_deleted=remover.add,
-            take_role=partial(lead_alone, self._cluster) if self._member is None else self._member.take_role,
+            take_role=partial(lead_alone, self._cluster)
+            if self._member is None
+            else self._member.replicating.take_role,
         )
         for entry, loaded in stored.topics:
             topics.add(entry, loaded)

@@ -116,19 +116,26 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
         name: str,
         *,
         partitions: int | None = None,
+        replication_factor: int | None = None,
         configs: Mapping[str, SettingGiven] | None = None,
         exist_ok: bool = False,
     ) -> UUID:
         """Create a topic and return its id. Durable on return. The default of `partitions` is the broker's.
 
+        In a cluster each partition is on as many brokers as `replication_factor` says; by default on three, or on all
+        if there are fewer.
+
         `configs` are settings such as {"retention.ms": "7d"}; a value may be a str, an int, a float, a bool or a
         timedelta. With `exist_ok` the id of an existing topic is returned, and nothing of it is changed.
 
-        Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidConfig, and TypeError; BrokerUnavailable if
-        the connection is lost before the response: the topic may or may not exist then.
+        Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor, InvalidConfig, and
+        TypeError; BrokerUnavailable if the connection is lost before the response: the topic may or may not exist then.
         """
-        count = BROKER_DEFAULT if partitions is None else checked_count(partitions, "partitions")
-        new = m.NewTopic(checked_text(name, "the topic's name"), count, configs=setting_texts(configs or {}))
+        count, factor = (
+            BROKER_DEFAULT if given is None else checked_count(given, what)
+            for given, what in ((partitions, "partitions"), (replication_factor, "replication_factor"))
+        )
+        new = m.NewTopic(checked_text(name, "the topic's name"), count, factor, setting_texts(configs or {}))
         request = m.CreateTopicsRequest([new])
         response = await self._open().call(request, m.CreateTopicsResponse, is_repeatable=exist_ok)
         try:

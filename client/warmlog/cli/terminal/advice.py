@@ -32,7 +32,7 @@ OPTIONS = {
     "--to": "--to-earliest --to-latest --to-offset --to-datetime --shift-by",
     "warmlog group reset GROUP --to earliest": "--reset-offsets --all-topics",
     "a client profile": "--command-config --consumer.config --producer.config --property --consumer-property -X",
-    "nothing, as a topic has one copy": "--replication-factor --replicas -r",
+    "--replication-factor": "--replicas -r",
     "warmlog topic or group, and a verb": "--create --list --describe --delete --alter",
 }
 """What to give in place of options that are none."""

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     "--partitions", type=click.IntRange(min=1), help="The number of partitions; the broker's default if not given."
 )
 @click.option(
+    "--replication-factor",
+    type=click.IntRange(min=1),
+    help="On how many brokers of a cluster each partition is; three, or all of fewer, if not given.",
+)
+@click.option(
     "--config",
     multiple=True,
     metavar="NAME=VALUE",
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
 def create(
     topics: tuple[str, ...],
     partitions: int | None,
+    replication_factor: int | None,
     config: tuple[str, ...],
     if_not_exists: bool,
     broker: str,
@@ -50,7 +56,9 @@ def create(
 
         done = f"created topic {name}"
         try:
-            await admin.create_topic(name, partitions=partitions, configs=configs)
+            await admin.create_topic(
+                name, partitions=partitions, replication_factor=replication_factor, configs=configs
+            )
         except TopicAlreadyExists:
             if not if_not_exists:
                 raise

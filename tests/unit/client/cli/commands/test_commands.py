@@ -103,7 +103,7 @@ async def test_a_broker_without_groups_to_show_is_shown_nevertheless(error: ApiE
         ("topic list --profile prod", "it goes before the command, as in `warmlog --profile … topic list`."),
         ("consume orders --username anna", "it goes before the command, as in `warmlog --username … consume`."),
         ("consume orders --from-beginning", "give --from earliest."),
-        ("topic create orders --replication-factor 3", "give nothing, as a topic has one copy."),
+        ("topic create orders --replicas 3", "give --replication-factor."),
         ("topic --list", "give warmlog topic or group, and a verb."),
         ("group reset etl --to-earliest", "give --to."),
     ],
