@@ -30,12 +30,18 @@ GROUPS, TRANSACTIONS = "__groups", "__transactions"
 
 
 class OtherBrokers:
-    """Calls to the leaders of partitions on other brokers."""
+    """Calls to the leaders of partitions on other brokers. As `Elsewhere` for coordinators."""
 
     def __init__(self, replicas: Replicas, peers: Peers, topics: Topics) -> None:
         self._replicas = replicas
         self._peers = peers
         self._topics = topics
+
+    def markers(self, local: Markers) -> "ClusterMarkers":
+        return ClusterMarkers(local, self)
+
+    def pending_offsets(self, local: PendingOffsets) -> "ClusterPendingOffsets":
+        return ClusterPendingOffsets(local, self)
 
     async def ask_leader(self, key: PartitionKey, request: m.Message, expected: type[R]) -> R:
         """Return the response of the broker that leads a partition. NotLeaderOrFollower if none can be asked."""

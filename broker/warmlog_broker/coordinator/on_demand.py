@@ -9,6 +9,7 @@ from warmlog_broker.coordinator.surroundings import Surroundings
 if TYPE_CHECKING:
     from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
     from warmlog_broker.coordinator.transaction.coordinator import TransactionCoordinator
+    from warmlog_broker.coordinator.transaction.ports import Elsewhere
 
 
 class _Running(NamedTuple):
@@ -20,6 +21,8 @@ class Coordinators:
     """Both coordinators: of transactions and of groups, whose offsets a transaction may commit."""
 
     def __init__(self, around: Surroundings) -> None:
+        self.elsewhere: Elsewhere | None = None
+        """None if this broker is a cluster alone. Set before `start`."""
         self._around = around
         self._running: _Running | None = None
 
@@ -56,9 +59,15 @@ class Coordinators:
     def _begin(self) -> _Running:
         from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
         from warmlog_broker.coordinator.transaction.coordinator import TransactionCoordinator
+        from warmlog_broker.coordinator.transaction.markers import LocalMarkers
 
-        groups = GroupCoordinator(self._around)
-        transactions = TransactionCoordinator(self._around, groups)
+        around, elsewhere = self._around, self.elsewhere
+        groups = GroupCoordinator(around)
+        markers = LocalMarkers(around.topics, around.cluster)
+        if elsewhere is None:
+            transactions = TransactionCoordinator(around, groups, markers)
+        else:
+            transactions = TransactionCoordinator(around, elsewhere.pending_offsets(groups), elsewhere.markers(markers))
         self._running = _Running(groups, transactions)
         for coordinator in self._running:
             coordinator.start()

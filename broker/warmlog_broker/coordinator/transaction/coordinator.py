@@ -31,8 +31,8 @@ from warmlog_broker.coordinator.transaction.decisions.state import (
     Transactions,
     hanging,
 )
-from warmlog_broker.coordinator.transaction.markers import EndWriter, LocalMarkers
-from warmlog_broker.coordinator.transaction.ports import PendingOffsets
+from warmlog_broker.coordinator.transaction.markers import EndWriter
+from warmlog_broker.coordinator.transaction.ports import Markers, PendingOffsets
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import Timer
@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 class TransactionCoordinator:
     """The transactional ids of one broker."""
 
-    def __init__(self, around: Surroundings, groups: PendingOffsets) -> None:
+    def __init__(self, around: Surroundings, groups: PendingOffsets, markers: Markers) -> None:
         self._topics = around.topics
         self._groups = groups
         self._producer_ids = around.producer_ids
@@ -73,7 +73,7 @@ class TransactionCoordinator:
         """What carries out the decided transactions."""
         self._offsets_added: dict[str, tuple[Incarnation, int]] = {}
         """Of open transactions: the producer, and the sequence of its last accepted TxnOffsetCommit."""
-        self._ends = EndWriter(LocalMarkers(around.topics, around.cluster), groups)
+        self._ends = EndWriter(markers, groups)
         self.ended: Counter[End] = Counter()
         """The transactions whose markers this process has written, by how they were decided."""
         self._coordinator = Coordinator(
