@@ -35,6 +35,10 @@ class Fault(Enum):
     """Appended, and answered when `release` is called."""
     STORAGE_ERROR = auto()
     """Refused with a retriable error."""
+    NOT_ENOUGH_REPLICAS = auto()
+    """Refused, as too few replicas are in sync."""
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = auto()
+    """Appended, and refused for the same reason."""
     TOO_LARGE = auto()
     """Refused for good."""
     UNKNOWN_PRODUCER = auto()
@@ -49,6 +53,8 @@ class FakePartition:
     log_start_offset: int = 0
     next_offset: int = 0
     producers: dict[int, tuple[int, deque[tuple[int, int, int]]]] = field(default_factory=dict)
+    most_committed: int = 1 << 62
+    """Readers see nothing from here on: the high watermark is not above it."""
 
     def append(self, data: bytes) -> int:
         """The base offset of the batch: where it lies already, if it is a duplicate."""
@@ -212,6 +218,7 @@ class FakeBroker:
             m.DescribeConfigsRequest: self._describe_configs,
             m.InitProducerIdRequest: self._init_producer_id,
             m.ListOffsetsRequest: self._list_offsets,
+            m.FindCoordinatorRequest: _alone,
             **self.further_handlers,
         }
         try:
@@ -290,6 +297,7 @@ class FakeBroker:
         results = []
         refusals = {
             Fault.STORAGE_ERROR: warmlog.ErrorCode.KAFKA_STORAGE_ERROR,
+            Fault.NOT_ENOUGH_REPLICAS: warmlog.ErrorCode.NOT_ENOUGH_REPLICAS,
             Fault.TOO_LARGE: warmlog.ErrorCode.MESSAGE_TOO_LARGE,
             Fault.UNKNOWN_PRODUCER: warmlog.ErrorCode.UNKNOWN_PRODUCER_ID,
         }
@@ -306,6 +314,8 @@ class FakeBroker:
                     base_offset = self._partition(part.topic, part.partition).append(data)
             except warmlog.ApiError as error:
                 code = error.code
+            if fault is Fault.NOT_ENOUGH_REPLICAS_AFTER_APPEND and not code:
+                code, base_offset = warmlog.ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1
             results.append(m.ProducedPartition(part.topic, part.partition, code, "as ordered", base_offset))
         return results
 
@@ -348,10 +358,13 @@ class FakeBroker:
                 if error is not None:
                     raise error
                 partition = self._partition(asked.topic, asked.partition)
-                high_watermark, log_start_offset = partition.next_offset, partition.log_start_offset
-                if not log_start_offset <= asked.fetch_offset <= high_watermark:
+                high_watermark = min(partition.next_offset, partition.most_committed)
+                log_start_offset = partition.log_start_offset
+                if not log_start_offset <= asked.fetch_offset <= partition.next_offset:
                     raise warmlog.OffsetOutOfRange(f"offset {asked.fetch_offset}")
                 for base_offset, batch in () if diverging else partition.batches:
+                    if base_offset >= high_watermark:
+                        break
                     if base_offset + read_header(batch).last_offset_delta >= asked.fetch_offset:
                         if payload + data and len(data) + len(batch) > asked.max_bytes:
                             break
@@ -377,6 +390,10 @@ class FakeBroker:
             )
             payload += data
         return parts, payload
+
+
+def _alone(request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
+    return m.FindCoordinatorResponse([m.FoundCoordinator(0, "", key) for key in request.keys], is_for_all=True)
 
 
 def _requests(connection: ServerConnection, data: bytes) -> list[Request]:

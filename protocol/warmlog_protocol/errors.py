@@ -50,6 +50,7 @@ class ErrorCode(IntEnum):
     INVALID_TOPIC_EXCEPTION = 17
     RECORD_LIST_TOO_LARGE = 18
     NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     INVALID_REQUIRED_ACKS = 21
     ILLEGAL_GENERATION = 22
     INCONSISTENT_GROUP_PROTOCOL = 23
@@ -91,6 +92,7 @@ class ErrorCode(IntEnum):
     FETCH_SESSION_ID_NOT_FOUND = 70
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
+    OFFSET_NOT_AVAILABLE = 78
     MEMBER_ID_REQUIRED = 79
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
@@ -330,6 +332,18 @@ class FencedLeaderEpoch(ApiError, code=ErrorCode.FENCED_LEADER_EPOCH, retriable=
 
 class UnknownLeaderEpoch(ApiError, code=ErrorCode.UNKNOWN_LEADER_EPOCH, retriable=True):
     """The request's leader epoch is newer than the partition's."""
+
+
+class LeaderNotAvailable(ApiError, code=ErrorCode.LEADER_NOT_AVAILABLE, retriable=True):
+    """The partition has no leader now: one is being elected."""
+
+
+class NotEnoughReplicasAfterAppend(ApiError, code=ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, retriable=True):
+    """The leader has the batch, and too few replicas are in sync to acknowledge it: it may stay, or be lost."""
+
+
+class OffsetNotAvailable(ApiError, code=ErrorCode.OFFSET_NOT_AVAILABLE, retriable=True):
+    """A new leader does not know yet what its predecessor has told readers, or a replica does not have the offset."""
 
 
 class InvalidRecord(ApiError, code=ErrorCode.INVALID_RECORD):

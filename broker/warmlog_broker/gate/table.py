@@ -167,6 +167,7 @@ RIGHTS: dict[type[Message], tuple[Rule, ...]] = {
     m.HandshakeRequest: (),
     m.AuthenticateRequest: (),
     m.MetadataRequest: (_metadata,),
+    m.FindCoordinatorRequest: (),  # it says nothing about what a key stands for
     m.CreateTopicsRequest: (_in_cluster(Operation.CREATE, _each_topic(Operation.CREATE, m.CreatedTopic)),),
     m.DeleteTopicsRequest: (Each((Operation.DELETE,), TOPIC, "names", "topics", failed_name(m.DeletedTopic)),),
     m.AlterTopicsRequest: (_each_topic(Operation.ALTER_CONFIGS, m.AlterTopicResult),),

@@ -14,7 +14,7 @@ from warmlog_protocol import messages as m
 from warmlog_protocol.messages import API_OF_REQUEST, Message
 
 FAMILIES: dict[str, tuple[type[Message], ...]] = {
-    "metadata": (m.HandshakeRequest, m.MetadataRequest),
+    "metadata": (m.HandshakeRequest, m.MetadataRequest, m.FindCoordinatorRequest),
     "access": (
         m.AuthenticateRequest,
         m.ListUsersRequest,

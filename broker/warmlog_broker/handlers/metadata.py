@@ -1,15 +1,19 @@
-"""Handshake: the versions of the broker and its APIs. Metadata: brokers, topics, and the leaders of partitions."""
+"""Handshake: the versions of the broker and its APIs. Metadata: brokers, topics, and the leaders of partitions.
+
+FindCoordinator: the leader of the partition in which a coordinator keeps its state.
+"""
 
 import logging
+from collections.abc import Mapping
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.items import handle_all
+from warmlog_broker.handlers.items import failed_name, handle_all
 from warmlog_broker.network.request import RequestContext
-from warmlog_broker.replica.cluster_view import NO_LEADER, ClusterView
+from warmlog_broker.replica.cluster_view import NO_LEADER, BrokerAddress, ClusterView, LoneClusterView
 from warmlog_broker.runtime.version import broker_version
 from warmlog_broker.topics.topics import Topic
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import ApiError, ErrorCode
+from warmlog_protocol.errors import ApiError, CoordinatorNotAvailable, ErrorCode, InvalidRequest
 
 NO_TOPIC_ID = bytes(16)
 _SHOWN_CHARACTERS = 100
@@ -50,6 +54,38 @@ async def metadata(services: Services, context: RequestContext, request: m.Metad
         brokers=[m.BrokerMetadata(*broker) for broker in cluster.brokers(context.listener)],
         topics=topics,
     )
+
+
+async def find_coordinator(
+    services: Services, context: RequestContext, request: m.FindCoordinatorRequest
+) -> m.FindCoordinatorResponse:
+    """Return the coordinators of groups or transactional ids. A broker that is alone has them all."""
+    try:
+        kind = m.CoordinatorKind(request.kind)
+    except ValueError:
+        raise InvalidRequest(f"a key of kind {request.kind}: expected 0 (group) or 1 (transactional id)") from None
+    view = services.cluster
+    brokers = {each.node_id: each for each in view.brokers(context.listener)}
+    is_alone = isinstance(view, LoneClusterView)
+
+    async def find(key: str) -> m.FoundCoordinator:
+        found = brokers[view.node_id] if is_alone else await _coordinator(services, brokers, kind, key)
+        return m.FoundCoordinator(ErrorCode.NONE, "", key, *found)
+
+    found = await handle_all(services, request.keys, find, failed_name(m.FoundCoordinator))
+    return m.FindCoordinatorResponse(found, is_alone)
+
+
+async def _coordinator(
+    services: Services, brokers: Mapping[int, BrokerAddress], kind: m.CoordinatorKind, key: str
+) -> BrokerAddress:
+    coordinators = services.coordinators
+    is_group = kind is m.CoordinatorKind.GROUP
+    topic, number = await (coordinators.groups if is_group else coordinators.transactions).place_of(key)
+    leader_id = services.cluster.leadership(topic.topic_id, number, topic.local.get(number)).leader_id
+    if leader_id not in brokers:
+        raise CoordinatorNotAvailable(f"{topic.name}-{number}, which has {key!r}, has no leader now")
+    return brokers[leader_id]
 
 
 def not_described(name: str, error: ApiError) -> m.TopicMetadata:

@@ -20,6 +20,7 @@ from warmlog_protocol.messages.access.authenticate import *
 from warmlog_protocol.messages.access.quotas import *
 from warmlog_protocol.messages.apis import *
 from warmlog_protocol.messages.base import *
+from warmlog_protocol.messages.coordinators.finding import *
 from warmlog_protocol.messages.coordinators.groups import *
 from warmlog_protocol.messages.coordinators.jobs import *
 from warmlog_protocol.messages.coordinators.transactions import *

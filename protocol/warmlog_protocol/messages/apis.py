@@ -15,7 +15,7 @@ from warmlog_protocol.messages import (
 )
 from warmlog_protocol.messages.access import acls, authenticate, quotas
 from warmlog_protocol.messages.base import ApiKey, Message
-from warmlog_protocol.messages.coordinators import groups, jobs, transactions
+from warmlog_protocol.messages.coordinators import finding, groups, jobs, transactions
 
 
 class ErrorResponse(Message, frozen=True):
@@ -58,6 +58,7 @@ APIS: dict[int, Api] = {
         Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, offsets.OffsetForLeaderEpochRequest, offsets.OffsetForLeaderEpochResponse),
         Api(ApiKey.ALTER_REPLICA_LOG_DIRS, log_dirs.AlterReplicaLogDirsRequest, log_dirs.AlterReplicaLogDirsResponse),
         Api(ApiKey.DESCRIBE_LOG_DIRS, log_dirs.DescribeLogDirsRequest, log_dirs.DescribeLogDirsResponse),
+        Api(ApiKey.FIND_COORDINATOR, finding.FindCoordinatorRequest, finding.FindCoordinatorResponse),
         Api(ApiKey.OFFSET_COMMIT, groups.OffsetCommitRequest, groups.OffsetCommitResponse),
         Api(ApiKey.OFFSET_FETCH, groups.OffsetFetchRequest, groups.OffsetFetchResponse),
         Api(ApiKey.GROUP_HEARTBEAT, groups.GroupHeartbeatRequest, groups.GroupHeartbeatResponse),

@@ -41,6 +41,7 @@ class ApiKey(IntEnum):
     METADATA = 3
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
     LIST_GROUPS = 16
     HANDSHAKE = 18
     CREATE_TOPICS = 19

@@ -29,7 +29,7 @@ from warmlog_broker.coordinator.framework.loading import load
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import Role
 from warmlog_broker.storage.log.validation import sealed
-from warmlog_broker.topics.topics import InternalTopic, Topics
+from warmlog_broker.topics.topics import InternalTopic, Topic, Topics
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import (
     ApiError,
@@ -409,15 +409,22 @@ class Coordinator(Generic[S]):
         for shard in list(self._shards.values()):
             await shard.wait_until_loaded()
 
+    async def place_of(self, key: str) -> tuple[Topic, int]:
+        """Return the partition that has `key`, by its number, and its topic, which is created first if need be."""
+        if not self.exists:
+            await self.create()
+        topic = self._topics.get(self._name)
+        return topic, _number_of(topic, key)
+
     def find(self, key: str) -> Shard[S] | None:
-        """Return the shard that has `key`, by the CRC-32 of its UTF-8, as for keys of records; None without the topic.
+        """Return the shard that has `key`; None without the topic.
 
         CoordinatorNotAvailable if the shard's partition is offline.
         """
         topic = self._topics.find(self._name)
         if topic is None or not topic.is_internal:
             return None
-        number = crc32(key.encode()) % topic.count
+        number = _number_of(topic, key)
         if number not in topic.local:
             raise NotCoordinator(f"{self._name}-{number}, which has {key!r}, is not on this broker")
         return self._led(topic.local[number])
@@ -489,3 +496,8 @@ class Coordinator(Generic[S]):
         shard = self._shards.pop(partition, None)
         if shard is not None:
             shard.close(str(partition.refusal()))
+
+
+def _number_of(topic: Topic, key: str) -> int:
+    """Return the partition of a key by the CRC-32 of its UTF-8, as for keys of records."""
+    return crc32(key.encode()) % topic.count

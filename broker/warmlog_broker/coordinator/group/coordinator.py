@@ -146,6 +146,10 @@ class GroupCoordinator:
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
+    async def place_of(self, group: str) -> tuple[Topic, int]:
+        """As `Coordinator.place_of`."""
+        return await self._coordinator.place_of(group)
+
     def heartbeat(
         self, request: m.GroupHeartbeatRequest, *, host: str, principal: str, is_waiting: bool = False
     ) -> m.GroupHeartbeatResponse | Awaitable[m.GroupHeartbeatResponse]:

@@ -36,6 +36,7 @@ from warmlog_broker.coordinator.transaction.ports import Markers, PendingOffsets
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import Timer
+from warmlog_broker.topics.topics import Topic
 from warmlog_protocol.errors import ApiError, ConcurrentTransactions, CoordinatorNotAvailable, InvalidTxnState
 from warmlog_protocol.messages import OffsetCommitRequest, OffsetCommitResponse
 
@@ -96,6 +97,10 @@ class TransactionCoordinator:
         self.tasks.cancel()
 
     # --- requests ---------------------------------------------------------------------------------------------------
+
+    async def place_of(self, transactional_id: str) -> tuple[Topic, int]:
+        """As `Coordinator.place_of`."""
+        return await self._coordinator.place_of(transactional_id)
 
     async def initialise(
         self, transactional_id: str, timeout_ms: int, expected: Incarnation, principal: str

@@ -17,7 +17,7 @@ _Found = API["FindCoordinator"].response
 
 
 def find_coordinator(kafka: Kafka, context: RequestContext, request: Any) -> Response:
-    """Return the address of the coordinator of each key: of this broker, which has them all."""
+    """Return the address of the coordinator of each key that the principal may describe."""
     resource_type = RESOURCE_OF_KEY_TYPE.get(request.key_type)
     if resource_type is None:
         raise InvalidRequest(f"a key of type {request.key_type}: expected 0 (group) or 1 (transactional id)")
@@ -29,13 +29,12 @@ def find_coordinator(kafka: Kafka, context: RequestContext, request: Any) -> Res
         if not is_free and not asker.may(m.Operation.DESCRIBE, resource_type, key):
             refused[key] = asker.refusal(m.Operation.DESCRIBE, resource_type, key)
 
-    def back(described: Any) -> Ready:
-        (broker,) = described.brokers
-        host, port = (broker.host, broker.port) if broker.host else context.reached
+    def back(response: Any) -> Ready:
+        coordinators = iter(response.coordinators)
         found = [
             _Found.Coordinator(key, NO_NODE, "", -1, refused[key].code, str(refused[key]))
             if key in refused
-            else _Found.Coordinator(key, broker.node_id, host, port, ErrorCode.NONE, None)
+            else _found(context, next(coordinators))
             for key in keys
         ]
         if request.api_version >= MANY_KEYS_FROM:
@@ -49,7 +48,15 @@ def find_coordinator(kafka: Kafka, context: RequestContext, request: Any) -> Res
             port=one.port,
         )
 
-    return then(kafka.call(context, m.MetadataRequest([])), back)
+    wanted = [key for key in keys if key not in refused]
+    return then(kafka.call(context, m.FindCoordinatorRequest(request.key_type, wanted)), back)
+
+
+def _found(context: RequestContext, found: m.FoundCoordinator) -> Any:
+    if found.error_code:
+        return _Found.Coordinator(found.key, NO_NODE, "", -1, found.error_code, found.error_message)
+    host, port = (found.host, found.port) if found.host else context.reached
+    return _Found.Coordinator(found.key, found.node_id, host, port, ErrorCode.NONE, None)
 
 
 def find_coordinator_failed(request: Any, error: ApiError) -> Any:
