@@ -1,16 +1,19 @@
-"""The cluster as a client sees it: which broker leads which partition, and a link to each broker.
+"""The cluster as a client sees it: who leads which partition and coordinates which group, and a link to each broker.
 
-Metadata is requested when something is unknown or a broker responded with NOT_LEADER…, and kept.
+Metadata is requested when something is unknown or a broker responded with NOT_LEADER…, and kept. A broker may be late:
+of two leaders of a partition that of the later epoch counts (KIP-320). Coordinators are kept until one of them says
+that it is none, or cannot be reached.
 """
 
 import asyncio
 import logging
 import os
+import random
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, TypeVar
 from uuid import UUID
@@ -23,15 +26,21 @@ from warmlog_transport.address import Address, parse_addresses
 from warmlog_transport.connection import BrokerLink, Connection
 from warmlog_transport.errors import BrokerUnavailable, ClientClosed, WrongEventLoop
 from warmlog_transport.options import ConnectionOptions
-from warmlog_transport.responses import TopicPartition, broker_addresses, partition_range, topic_error
+from warmlog_transport.responses import TopicPartition, broker_addresses, checked, partition_range, topic_error
 from warmlog_transport.retries import FailureLog, Retries
 
 _log = logging.getLogger("warmlog")
 
 R = TypeVar("R", bound=m.Message)
 
-REFRESH_PAUSE_S = 0.1
-"""The pause between two refreshes in the background: a new topic or leader takes a moment to become known."""
+REFRESH_PAUSE_S = 0.05
+"""The pause between two refreshes in the background, about: a new topic or leader takes a moment to become known."""
+ANY_BROKER_S = 3.0
+"""How long one of several brokers may take for what each of them can tell; after that another one is asked."""
+COORDINATOR_S = 10.0
+"""The same for a coordinator, before brokers are asked again who that is."""
+_UNKNOWN = errors.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+_COORDINATOR_IS_ELSEWHERE = (errors.NotCoordinator, errors.CoordinatorNotAvailable, BrokerUnavailable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,16 @@ class Topic:
     @classmethod
     def of(cls, metadata: m.TopicMetadata) -> "Topic":
         return cls(metadata.name, UUID(bytes=metadata.topic_id), tuple(metadata.partitions))
+
+    def not_before(self, known: "Topic | None") -> "Topic":
+        """Return the topic with the leaders of later epochs that are `known`: the broker that was asked is late."""
+        if known is None or known.topic_id != self.topic_id:
+            return self
+        kept = [
+            before if 0 <= now.leader_epoch < before.leader_epoch else now
+            for now, before in zip(self.partitions, known.partitions, strict=False)
+        ]
+        return replace(self, partitions=(*kept, *self.partitions[len(kept) :]))
 
 
 class HomeLoop:
@@ -115,6 +134,8 @@ class Cluster:
         self._allocate = allocate
         self._links: dict[Address, BrokerLink] = {}
         self._brokers: dict[int, BrokerLink] = {}
+        self._coordinators: dict[tuple[int, str] | None, BrokerLink] = {}
+        """By kind and key; None: of everything."""
         self._topics: dict[str, Topic] = {}
         self._errors: dict[str, errors.ApiError] = {}
         self._stale: set[str] = set()
@@ -196,6 +217,13 @@ class Cluster:
             return None
         return self._brokers.get(known.partitions[partition].leader_id)
 
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """The epoch of `leader`, for its requests; -1 if it is not known."""
+        known = self._topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions):
+            return m.NO_LEADER_EPOCH
+        return known.partitions[partition].leader_epoch
+
     def no_leader(self, topic: str, partition: int) -> errors.ApiError:
         """Why `leader` returned None.
 
@@ -213,13 +241,19 @@ class Cluster:
             )
         return errors.NotLeaderOrFollower(f"{topic}-{partition} has no leader now")
 
-    def replica(self, topic: str, partition: int) -> BrokerLink | None:
-        """The link to a broker that has the partition, if one is known. It may know why the partition is offline."""
+    def replicas(self, topic: str, partition: int) -> list[BrokerLink]:
+        """The links to brokers that have the partition, as far as known. They may know why it is offline."""
         known = self._topics.get(topic)
         if known is None or not 0 <= partition < len(known.partitions):
-            return None
+            return []
         replicas = known.partitions[partition].replicas
-        return next((self._brokers[node_id] for node_id in replicas if node_id in self._brokers), None)
+        return [self._brokers[node_id] for node_id in replicas if node_id in self._brokers]
+
+    def want_leader(self, link: BrokerLink, topic: str) -> None:
+        """Have the link to a leader connected. If that fails, ask other brokers who leads by now."""
+        link.want()
+        if link.is_failing and self._has_several:
+            self.refresh_soon([topic])
 
     def refresh_soon(self, topics: Iterable[str]) -> None:
         """Request these topics' metadata in the background; `on_change` is called when the response has come."""
@@ -278,15 +312,33 @@ class Cluster:
         is_repeatable: bool = True,
         final: tuple[type[errors.ApiError], ...] = (),
     ) -> R:
-        """Return the response of any broker. Retries after lost connections and retriable errors.
+        """Return the response of any broker, or of the coordinator that the message is for (`m.coordinated`).
 
-        Unless `is_repeatable`, a request that may have arrived is not sent again. Raises the last error when
-        `timeout_ms` (default: the request timeout) is over, and those of `final` at once. BrokerUnavailable, too, if
-        the request may have arrived, and the client is refused before it hears of that.
+        Retries after lost connections and retriable errors. Unless `is_repeatable`, a request that may have arrived is
+        not sent again. Raises the last error when `timeout_ms` (default: the request timeout) is over, and those of
+        `final` at once. BrokerUnavailable, too, if the request may have arrived, and the client is refused before it
+        hears of that.
         """
         response, _ = await self._ask(message, timeout_ms, None, is_repeatable, final)
         assert isinstance(response.result, expected)
         return response.result
+
+    async def call_each(self, message: m.Message, expected: type[R]) -> list[R]:
+        """Return the response of each broker that is there. Retries with all of them until the request timeout."""
+        retries = Retries(self.options, self.options.request_timeout_ms / 1000)
+        while True:
+            try:
+                await self._ask_metadata([], int(retries.left_s * 1000))
+                asked = [link.call(message, expected) for link in self._brokers.values()]
+                return list(await asyncio.gather(*asked))
+            except (BrokerUnavailable, errors.ApiError) as error:
+                if (isinstance(error, errors.ApiError) and not error.retriable) or not await retries.pause():
+                    raise
+
+    def forget_coordinator(self, message: m.Message) -> None:
+        """Ask again who coordinates what `message` is about, as a part of its response was refused."""
+        self._coordinators.pop(m.coordinated(message), None)
+        self._coordinators.pop(None, None)
 
     async def any_broker(self) -> tuple[Address, m.HandshakeResponse]:
         """Return the address of a connected broker, and what it said of itself when the connection was opened."""
@@ -312,21 +364,28 @@ class Cluster:
         is_repeatable: bool,
         final: tuple[type[errors.ApiError], ...] = (),
     ) -> tuple[ReceivedResponse, Address]:
-        """The response of the leader of `partition`, or of any broker, and its address; otherwise as `call`."""
+        """The response of the leader of `partition`, or of whom `call` asks, and its address; otherwise as `call`."""
         request_s = self.options.request_timeout_ms / 1000
+        coordinated = m.coordinated(message)
         retries = Retries(self.options, request_s if timeout_ms is None else timeout_ms / 1000)
         lost: BrokerUnavailable | None = None
         while True:
             is_sent = False
             try:
-                if partition is None:
-                    connection = await self._any_connection()
-                elif (link := self.leader(*partition)) is not None:
-                    connection = await link.connected()
-                else:
-                    raise self.no_leader(*partition)
-                is_sent = True
                 limit_s = min(request_s, retries.left_s) if is_repeatable else retries.left_s
+                if partition is not None:
+                    if (link := self.leader(*partition)) is None:
+                        raise self.no_leader(*partition)
+                    connection = await link.connected()
+                elif coordinated is not None:
+                    connection = await self._coordinator(*coordinated, limit_s)
+                    most_s = COORDINATOR_S
+                else:
+                    connection = await self._any_connection()
+                    most_s = ANY_BROKER_S
+                if partition is None and is_repeatable and self._has_several:
+                    limit_s = min(limit_s, most_s)
+                is_sent = True
                 return await connection.ask(message, timeout_ms=max(int(limit_s * 1000), 1)), connection.address
             except (BrokerUnavailable, errors.ApiError) as error:
                 if is_sent and isinstance(error, BrokerUnavailable):
@@ -336,6 +395,8 @@ class Cluster:
                     raise BrokerUnavailable(f"{lost}; {error}") from error
                 if partition is not None:
                     self.refresh_soon([partition[0]])
+                if isinstance(error, _COORDINATOR_IS_ELSEWHERE):
+                    self.forget_coordinator(message)
                 if is_final or (is_sent and not is_repeatable) or not await retries.pause():
                     raise
 
@@ -345,14 +406,48 @@ class Cluster:
             link = self._links[address] = BrokerLink(address, self.options, self._on_change, self._allocate)
         return link
 
+    @property
+    def _has_several(self) -> bool:
+        """Whether there may be another broker to ask."""
+        if None in self._coordinators:
+            return False
+        return bool(self._coordinators) or len(self._brokers or self._bootstrap) > 1
+
+    async def _coordinator(self, kind: m.CoordinatorKind, key: str, limit_s: float) -> Connection:
+        """Return a connection to the coordinator of `key`. Asks any broker who that is, unless it is known."""
+        link = self._coordinators.get(None) or self._coordinators.get((kind, key))
+        if link is not None:
+            return await link.connected()
+        connection = await self._any_connection()
+        try:
+            request = m.FindCoordinatorRequest(kind, [key])
+            timeout_s = min(limit_s, ANY_BROKER_S) if self._has_several else limit_s
+            response = await connection.call(
+                request, m.FindCoordinatorResponse, timeout_ms=max(int(timeout_s * 1000), 1)
+            )
+        except errors.UnsupportedVersion:  # a broker of 0.1, which is alone
+            response = m.FindCoordinatorResponse([m.FoundCoordinator(0, "", key)], is_for_all=True)
+        found = checked(response.coordinators[0])
+        if not response.is_for_all:
+            await self._ask_metadata([], max(int(timeout_s * 1000), 1))  # whom to ask when the coordinator is gone
+        link = self._link(Address(found.host, found.port) if found.host else connection.address)
+        self._coordinators[None if response.is_for_all else (kind, key)] = link
+        return await link.connected()
+
     async def _any_connection(self) -> Connection:
+        """Return a connection to the broker that was asked least recently, or to any that can be reached."""
         if self._is_closed:
             raise ClientClosed("the client is closed")
-        for link in self._links.values():
+        for address, link in self._links.items():
             if link.connection is not None:
+                self._links[address] = self._links.pop(address)
                 return link.connection
         failures: list[str] = []
-        for address in self.addresses:
+        addresses = self.addresses
+        if self._brokers:  # not every client begins with the same one, and none with what it has just lost
+            random.shuffle(addresses)
+            addresses.sort(key=lambda address: int(self._link(address).lost_at_s))
+        for address in addresses:
             try:
                 return await self._link(address).connected()
             except BrokerUnavailable as error:
@@ -362,18 +457,25 @@ class Cluster:
     async def _ask_metadata(
         self, names: list[str] | None, timeout_ms: int | None = None, *, internal: bool = False
     ) -> m.MetadataResponse:
-        response, dialled = await self._ask(m.MetadataRequest(names, internal), timeout_ms, None, True)
-        metadata = response.result
-        assert isinstance(metadata, m.MetadataResponse)
-        addresses = broker_addresses(metadata, dialled)
-        self._brokers = {node_id: self._link(address) for node_id, address in addresses.items()}
+        asked = 0
+        while True:
+            response, dialled = await self._ask(m.MetadataRequest(names, internal), timeout_ms, None, True)
+            metadata = response.result
+            assert isinstance(metadata, m.MetadataResponse)
+            addresses = broker_addresses(metadata, dialled)
+            self._brokers = {node_id: self._link(address) for node_id, address in addresses.items()}
+            asked += 1
+            is_unknown = any(topic.error_code == _UNKNOWN for topic in metadata.topics)
+            if not is_unknown or asked >= len(self._brokers):
+                break
+            await asyncio.sleep(REFRESH_PAUSE_S)  # a broker may be late to hear of a topic
         for topic in metadata.topics:
             if (error := topic_error(topic)) is not None:
                 self._topics.pop(topic.name, None)
                 self._errors[topic.name] = error
             else:
                 self._errors.pop(topic.name, None)
-                self._topics[topic.name] = Topic.of(topic)
+                self._topics[topic.name] = Topic.of(topic).not_before(self._topics.get(topic.name))
         return metadata
 
     async def _refresh(self) -> None:
@@ -385,7 +487,7 @@ class Cluster:
                 except errors.WarmlogError:
                     self._stale.update(names)
                 self._on_change()
-                await asyncio.sleep(REFRESH_PAUSE_S)
+                await asyncio.sleep(REFRESH_PAUSE_S * random.uniform(0.8, 1.2))  # noqa: S311
         finally:
             self._refreshing = None
 

@@ -376,9 +376,16 @@ class BrokerLink:
         self._allocate = allocate
         self.connection: Connection | None = None
         """The open connection, if there is one now."""
+        self.lost_at_s = 0.0
+        """When that was lost, or could not be made, by the event loop's clock; 0 for never."""
         self._attempt: asyncio.Task[None] | None = None
         self._failures = 0
         self._is_closed = False
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last attempt to connect has failed."""
+        return self._failures > 0
 
     def want(self) -> None:
         """Connect in the background, after the pause that is due, unless it is connected or connecting."""
@@ -419,6 +426,7 @@ class BrokerLink:
             )
         except WarmlogError as error:
             self._failures += 1
+            self.lost_at_s = asyncio.get_running_loop().time()
             if self._failures == 2:  # after a single attempt the caller reports the error
                 _log.warning("%s; trying again", error)
             self.last_error = error
@@ -436,6 +444,7 @@ class BrokerLink:
             return
         if not self.connection.is_open:
             self.connection = None
+            self.lost_at_s = asyncio.get_running_loop().time()
         self._on_change()
 
 

@@ -3,7 +3,16 @@
 They are part of the tree in `warmlog.errors`, where users import them.
 """
 
-from warmlog_protocol.errors import ApiError, InconsistentTopicId, UnknownTopicId, UnknownTopicOrPartition, WarmlogError
+from warmlog_protocol.errors import (
+    ApiError,
+    FencedLeaderEpoch,
+    InconsistentTopicId,
+    LeaderNotAvailable,
+    NotLeaderOrFollower,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    WarmlogError,
+)
 
 
 class ClientError(WarmlogError):
@@ -24,6 +33,9 @@ class WrongEventLoop(ClientError):
 
 TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)
 """The topic or the partition does not exist, or another topic has its name."""
+
+LEADER_HAS_MOVED = (NotLeaderOrFollower, FencedLeaderEpoch, LeaderNotAvailable)
+"""Metadata will say where, soon: these are retried without growing pauses."""
 
 
 def may_pass(error: BrokerUnavailable | ApiError) -> bool:

@@ -86,7 +86,7 @@ async def _by_leader(
     by_leader: dict[BrokerLink, list[TopicPartition]] = {}
     for topic, partition in partitions:
         error = cluster.topic_error(topic)
-        link = cluster.leader(topic, partition) or cluster.replica(topic, partition)
+        link = cluster.leader(topic, partition) or next(iter(cluster.replicas(topic, partition)), None)
         if error is None and link is not None:
             found.pop((topic, partition), None)
             by_leader.setdefault(link, []).append((topic, partition))

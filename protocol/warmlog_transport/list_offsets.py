@@ -139,7 +139,8 @@ async def _lag(cluster: Cluster, unread: Unread, isolation: int) -> Behind:
         unknown = Behind(end - offset, None)
         if cluster.leader(topic, partition) is None:
             return unknown
-        wanted = m.FetchPartition(topic, partition, offset, 1)
+        epoch = cluster.leader_epoch(topic, partition)
+        wanted = m.FetchPartition(topic, partition, offset, 1, current_leader_epoch=epoch)
         try:
             response = await cluster.ask_leader(
                 m.FetchRequest(0, 1, 1, [wanted], isolation, skips_gaps=True), topic, partition

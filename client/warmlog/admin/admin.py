@@ -232,8 +232,8 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
     async def describe_log_dirs(self, topics: Sequence[str] | None = None) -> list[LogDirDescription]:
         """The broker's data directories with the partitions of all topics, or of these."""
         request = m.DescribeLogDirsRequest(None if topics is None else checked_texts(topics, "topics"))
-        response = await self._open().call(request, m.DescribeLogDirsResponse)
-        return [_log_dir(response.node_id, directory) for directory in response.directories]
+        responses = await self._open().call_each(request, m.DescribeLogDirsResponse)
+        return [_log_dir(each.node_id, directory) for each in responses for directory in each.directories]
 
     async def move_partition(self, topic: str, partition: int, directory: str | PathLike[str]) -> None:
         """Begin to move a partition to another data directory of its broker. It can be written and read meanwhile.

@@ -1,7 +1,8 @@
 """The part of the admin client that manages consumer groups: members, committed offsets, lag, resets."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 from warmlog.admin.arguments import checked_texts
 from warmlog.admin.connected import Connected
@@ -19,8 +20,10 @@ from warmlog.points import Shift, Target, Where
 from warmlog.texts import checked_text
 from warmlog_protocol import messages as m
 from warmlog_transport.cluster import Topic
-from warmlog_transport.responses import TopicPartition, checked, occupied, partition_range
+from warmlog_transport.responses import Part, TopicPartition, checked, occupied, partition_range
 from warmlog_transport.retries import Retries
+
+R = TypeVar("R", bound=m.Message)
 
 _GROUP = "the group's name"
 _GROUPS_AT_ONCE = 32
@@ -32,8 +35,8 @@ class GroupAdmin(Connected):
 
     async def list_groups(self) -> list[m.GroupListing]:
         """All groups, sorted by name."""
-        response = await self._open().call(m.ListGroupsRequest(), m.ListGroupsResponse)
-        return response.groups
+        responses = await self._open().call_each(m.ListGroupsRequest(), m.ListGroupsResponse)
+        return sorted((group for each in responses for group in each.groups), key=lambda group: group.name)
 
     async def describe_group(self, name: str) -> GroupDescription:
         """One group and its members. Raises GroupIdNotFound if it does not exist."""
@@ -109,8 +112,10 @@ class GroupAdmin(Connected):
         groups = list(dict.fromkeys(checked_texts(names, "names")))
         for name in groups:
             checked(await self._check_empty(name))
-        response = await self._open().call(m.DeleteGroupsRequest(groups), m.DeleteGroupsResponse)
-        for deleted in response.groups:
+        for name in groups:
+            deleted = await self._of_group(
+                m.DeleteGroupsRequest([name]), m.DeleteGroupsResponse, lambda each: each.groups
+            )
             if deleted.error_code != GroupIdNotFound.code:  # it existed: the first try of the request has deleted it
                 checked(deleted)
 
@@ -131,13 +136,18 @@ class GroupAdmin(Connected):
     # --- within -----------------------------------------------------------------------------------------------------
 
     async def _described(self, group: str) -> m.DescribedGroup:
-        """Return the description or its error, after retries if it may pass: a coordinator may be loading."""
+        request = m.DescribeGroupsRequest([group])
+        return await self._of_group(request, m.DescribeGroupsResponse, lambda each: each.groups)
+
+    async def _of_group(self, request: m.Message, expected: type[R], results: Callable[[R], list[Part]]) -> Part:
+        """Return the only one of the `results`, after retries if its error may pass: a coordinator may be loading."""
         cluster = self._open()
         retries = Retries(cluster.options, cluster.options.request_timeout_ms / 1000)
         while True:
-            (described,) = (await cluster.call(m.DescribeGroupsRequest([group]), m.DescribeGroupsResponse)).groups
-            if not error_from_code(described.error_code, "").retriable or not await retries.pause():
-                return described
+            (result,) = results(await cluster.call(request, expected))
+            if not error_from_code(result.error_code, "").retriable or not await retries.pause():
+                return result
+            cluster.forget_coordinator(request)
 
     async def _check_empty(self, group: str) -> m.DescribedGroup:
         """Return the description of a group without members, or of one that does not exist; else raise."""

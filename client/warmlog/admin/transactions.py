@@ -71,5 +71,6 @@ class TransactionAdmin(Connected):
         await self._open().call(request, m.AbortTransactionResponse)
 
     async def _transactions(self, request: m.ListTransactionsRequest) -> list[TransactionDescription]:
-        response = await self._open().call(request, m.ListTransactionsResponse)
-        return convert(response.transactions, list[TransactionDescription], from_attributes=True)
+        responses = await self._open().call_each(request, m.ListTransactionsResponse)
+        found = sorted((one for each in responses for one in each.transactions), key=lambda one: one.transactional_id)
+        return convert(found, list[TransactionDescription], from_attributes=True)

@@ -125,7 +125,8 @@ async def read(
     offset = start
     while offset < end:
         isolation = m.IsolationLevel(offset < last_stable_offset)
-        part = m.FetchPartition(topic, partition, offset, FETCH_BYTES)
+        epoch = admin.cluster.leader_epoch(topic, partition)
+        part = m.FetchPartition(topic, partition, offset, FETCH_BYTES, current_leader_epoch=epoch)
         request = m.FetchRequest(0, 1, FETCH_BYTES, [part], isolation, skips_gaps=True)
         response = await admin.cluster.ask_leader(request, topic, partition)
         assert isinstance(response.result, m.FetchResponse)

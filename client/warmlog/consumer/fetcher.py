@@ -24,7 +24,7 @@ from warmlog_protocol.messages import FetchedPartition, FetchPartition, FetchReq
 from warmlog_protocol.wire.connection import ReceivedResponse
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.connection import Connection
-from warmlog_transport.errors import TOPIC_IS_GONE
+from warmlog_transport.errors import LEADER_HAS_MOVED, TOPIC_IS_GONE
 from warmlog_transport.retries import backoff_ms
 
 _log = logging.getLogger("warmlog")
@@ -230,7 +230,7 @@ class Fetcher:
             return connection
         error = self._cluster.topic_error(reader.topic)
         if error is None and link is not None:
-            link.want()
+            self._cluster.want_leader(link, reader.topic)
             self._note_failure(
                 reader, link.last_error or errors.BrokerUnavailable(f"no connection to {link.address}"), now
             )
@@ -260,7 +260,8 @@ class Fetcher:
                     reader.fetch_offset,
                     min(self._options.partition_max_bytes, max_bytes),
                     reader.topic_id,
-                    last_fetched_epoch=reader.fetch_epoch,
+                    self._cluster.leader_epoch(reader.topic, reader.partition),
+                    reader.fetch_epoch,
                 )
                 for reader in readers
             ],
@@ -348,7 +349,8 @@ class Fetcher:
     def _retry(self, reader: PartitionReader, error: errors.WarmlogError) -> None:
         now = self._loop.time()
         if not isinstance(error, errors.BrokerUnavailable):
-            pause_ms = backoff_ms(3, self._cluster.options, random.random())  # noqa: S311
+            attempts = 1 if isinstance(error, LEADER_HAS_MOVED) else 3
+            pause_ms = backoff_ms(attempts, self._cluster.options, random.random())  # noqa: S311
             reader.paused_until = now + pause_ms / 1000
         self._note_failure(reader, error, now)
 

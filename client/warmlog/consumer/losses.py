@@ -123,7 +123,8 @@ class Losses:
 
     async def _fetch_one(self, reader: PartitionReader, offset: int) -> tuple[m.FetchedPartition, memoryview]:
         """What the broker has at `offset`: one batch, or an error."""
-        wanted = m.FetchPartition(reader.topic, reader.partition, offset, 1, reader.topic_id)
+        epoch = self._cluster.leader_epoch(*reader.tp)
+        wanted = m.FetchPartition(reader.topic, reader.partition, offset, 1, reader.topic_id, epoch)
         request = m.FetchRequest(0, 1, 1, [wanted], self._options.isolation)
         if self._cluster.leader(*reader.tp) is None:
             raise errors.NotLeaderOrFollower(f"{reader.topic}-{reader.partition} has no leader now")

@@ -23,6 +23,7 @@ from warmlog_protocol.batch import Piece
 from warmlog_protocol.wire.connection import ReceivedResponse
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.connection import Connection
+from warmlog_transport.errors import LEADER_HAS_MOVED
 from warmlog_transport.retries import backoff_ms
 
 _log = logging.getLogger("warmlog")
@@ -159,7 +160,7 @@ class Sender:
             return None
         connection = link.connection
         if connection is None:
-            link.want()
+            self._cluster.want_leader(link, queue.topic)
             return None
         if not connection.is_writable or self._in_flight[connection] >= self._options.max_in_flight:
             return None
@@ -238,7 +239,8 @@ class Sender:
                     self._cluster.failed(batch.topic, batch.partition, outcome)
                     self._cluster.refresh_soon([queue.topic])
                     if not isinstance(outcome, errors.BrokerUnavailable):
-                        pause_ms = backoff_ms(batch.attempts, self._cluster.options, random.random())  # noqa: S311
+                        attempts = 1 if isinstance(outcome, LEADER_HAS_MOVED) else batch.attempts
+                        pause_ms = backoff_ms(attempts, self._cluster.options, random.random())  # noqa: S311
                         queue.paused_until = self._loop.time() + pause_ms / 1000
                 continue
             self._accumulator.release(batch)

@@ -108,6 +108,7 @@ class Discovery:
                 latest=latest[topic, partition].offset,
                 high_watermark=high_watermarks[topic, partition].offset if is_committed_only else None,
                 leader_epoch=latest[topic, partition].leader_epoch,
+                replicas=tuple(str(link.address) for link in self._cluster.replicas(topic, partition)),
             )
             for topic, partition in partitions
         ]

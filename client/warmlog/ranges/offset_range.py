@@ -22,6 +22,8 @@ class PartitionOffsets(NamedTuple):
     """Only with read_committed, where `latest` is the start of the first open transaction."""
     leader_epoch: int = NO_LEADER_EPOCH
     """At the time when `latest` was looked up."""
+    replicas: tuple[str, ...] = ()
+    """All brokers that have the partition: one of them leads it after the leader."""
 
     @property
     def tp(self) -> TopicPartition:
@@ -39,6 +41,8 @@ class OffsetRange(NamedTuple):
 
     `leader_epoch` is of the time when the plan was made and all of the range existed: records of a later epoch were
     written after a truncation. `start_epoch` is of the batch before `start`, as the reader had it. -1 if unknown.
+
+    `replicas` are asked who leads if `leader` does not any more.
     """
 
     topic: str
@@ -51,6 +55,7 @@ class OffsetRange(NamedTuple):
     until_ms: int | None = None
     leader_epoch: int = NO_LEADER_EPOCH
     start_epoch: int = NO_LEADER_EPOCH
+    replicas: tuple[str, ...] = ()
 
     @property
     def tp(self) -> TopicPartition:

@@ -140,6 +140,7 @@ class RangeFetch:
             fetch.start,
             fetch.max_bytes,
             topic_id=self._range.topic_id or None,
+            current_leader_epoch=self._cluster.leader_epoch(*self._range.tp),
             last_fetched_epoch=self._epoch if fetch.start == self._window.position else m.NO_LEADER_EPOCH,
         )
         settings = self._settings

@@ -78,9 +78,10 @@ class _Task(NamedTuple):
     on_loss: OnLoss
 
     def cluster(self) -> Cluster:
-        """Return the cluster to read from, known by the leaders of the plan and the brokers that the user named."""
+        """Return the cluster to read from, known by the brokers of the plan and those that the user named."""
         leaders = (planned.leader for planned in self.ranges if planned.leader)
-        addresses = list(dict.fromkeys((*leaders, *self.settings.bootstrap)))
+        replicas = (address for planned in self.ranges for address in planned.replicas)
+        addresses = list(dict.fromkeys((*leaders, *self.settings.bootstrap, *replicas)))
         return Cluster(addresses, self.settings.connection, allocate=arrow_memory)
 
 

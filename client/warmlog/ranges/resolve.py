@@ -137,7 +137,15 @@ def _range_of(state: PartitionOffsets, bounds: ReadBounds, offset_of_time: Mappi
     from_ms = starting.number if starting.kind is PointKind.TIME else None
     until_ms = ending.number if ending.kind is PointKind.TIME else None
     planned = OffsetRange(
-        *state.tp, start, end, state.leader, state.topic_id, from_ms, until_ms, leader_epoch=state.leader_epoch
+        *state.tp,
+        start,
+        end,
+        state.leader,
+        state.topic_id,
+        from_ms,
+        until_ms,
+        leader_epoch=state.leader_epoch,
+        replicas=state.replicas,
     )
     is_time_upside_down = from_ms is not None and until_ms is not None and from_ms > until_ms
     if is_time_upside_down or (start > end and starting.kind is ending.kind is PointKind.OFFSET):

@@ -117,7 +117,14 @@ def stream_ranges(start: Offsets, end: Offsets, states: Mapping[TopicPartition, 
             losses.append(Loss(topic, partition, begin, until, "the partition is gone, or its topic was recreated"))
             continue
         planned = OffsetRange(
-            topic, partition, begin, until, state.leader, state.topic_id, leader_epoch=state.leader_epoch
+            topic,
+            partition,
+            begin,
+            until,
+            state.leader,
+            state.topic_id,
+            leader_epoch=state.leader_epoch,
+            replicas=state.replicas,
         )
         kept, lost = keep_available(planned, state)
         losses += lost

@@ -46,6 +46,9 @@ class OneBroker:
         self.connection: OneBroker | None = self
         self.requests: list[tuple[FetchRequest, Callable[[Any], None]]] = []
 
+    def leader_epoch(self, _topic: str, _partition: int) -> int:
+        return 0
+
     def leader(self, _topic: str, _partition: int) -> "OneBroker":
         return self
 
