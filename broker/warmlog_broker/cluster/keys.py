@@ -12,6 +12,8 @@ key                            value
 `names/<name>`                 the name of the topic, with every `.` as `_`: two topics never differ in these alone
 `partitions/<id>/<number>`     `PartitionRecord` (replication/record.py)
 `deleted/<id>`                 `DeletedValue`: a topic that was deleted; brokers that were away remove its files
+`orders/<id>/<number>`         `OrderValue`: what an operator wants of a partition; its leader deletes it then
+`drained/<node>`               `DrainedValue`: the node leads nothing, as long as this is there
 `producer_ids`                 `ProducerIdsValue`: the next producer id of which no broker has a block
 `users/<name>`                 `UserValue`
 `user_secret`                  `SecretValue`
@@ -92,6 +94,23 @@ class DeletedValue(Value, frozen=True, kw_only=True):
     deleted_ms: int
 
 
+class OrderValue(Value, frozen=True, kw_only=True):
+    """One of these is given."""
+
+    replicas: tuple[int, ...] | None = None
+    """All replicas from now on, the preferred leader first."""
+    leader: int | None = None
+    """The member of the in-sync set that shall lead."""
+    recover: int | None = None
+    """The replica that shall lead although committed records may be lost."""
+    nonce: str = ""
+    """Names that recovery."""
+
+
+class DrainedValue(Value, frozen=True, kw_only=True):
+    since_ms: int
+
+
 class ProducerIdsValue(Value, frozen=True, kw_only=True):
     next: int
 
@@ -150,6 +169,12 @@ class Keys:
 
     def partition(self, topic_id: bytes, number: int) -> str:
         return f"{self.partitions(topic_id)}{number}"
+
+    def order(self, topic_id: bytes, number: int) -> str:
+        return f"{self.prefix}orders/{topic_id.hex()}/{number}"
+
+    def drained(self, node: int) -> str:
+        return f"{self.prefix}drained/{node}"
 
     def deleted(self, topic_id: bytes) -> str:
         return f"{self.prefix}deleted/{topic_id.hex()}"

@@ -104,6 +104,7 @@ class Session:
             peer_listener=described.peer_listener,
             directories=described.directories,
             rack=described.rack,
+            is_ready=self._view.node not in self._view.drained,
             was_clean=was_clean,
         )
         await self.unregister()
@@ -128,15 +129,15 @@ class Session:
         self.broker_epoch = 0
         self._is_lost.set()
 
-    async def drain(self) -> None:
-        """Tell the others that this broker stops: it is not elected any more."""
-        key = self._view.keys.broker(self._view.node)
-        value = replace(self._value, is_ready=False, by=self._author())
+    async def tell(self, *, is_ready: bool) -> None:
+        """Tell the others whether this broker may be elected: not if it stops, or is drained."""
+        self._value = replace(self._value, is_ready=is_ready)
+        key, value = self._view.keys.broker(self._view.node), replace(self._value, by=self._author())
         compares, put = [CreatedAt(key, self.broker_epoch)], Put(key, to_bytes(value), self._lease)
         try:
             await settled(self._etcd, value.by, compares, [put], timeout_s=RETRY_S)
         except WarmlogError as error:
-            _log.warning("the other brokers are not told that this one stops: %s", error)
+            _log.warning("the other brokers are not told whether this one may lead: %s", error)
 
     def abandon(self) -> None:
         """Let the registration run out."""

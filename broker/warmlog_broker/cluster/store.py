@@ -75,7 +75,7 @@ TOMBSTONE_MS = 30 * 86_400_000
 
 
 @dataclass
-class _Plan:
+class Plan:
     """A transaction, with the author of its values."""
 
     by: Author
@@ -126,7 +126,7 @@ class EtcdStore:
 
     async def _committed(self, changes: Sequence[Entry], expected: Version | None) -> bool:
         """Return whether the changes were applied; the view has what they were compared with, and was not so."""
-        plan = _Plan(self._author())
+        plan = Plan(self._author())
         for change in changes:
             for part in self._records_of(change):
                 if not await self._written(part):
@@ -177,7 +177,7 @@ class EtcdStore:
         """As `ClusterStore.reserve_producer_ids`."""
         while True:
             first = self.state.next_producer_id
-            plan = _Plan(self._author())
+            plan = Plan(self._author())
             plan.put(self._as_read(self.view.keys.producer_ids, None), ProducerIdsValue(next=first + count))
             if await self._written(plan):
                 return first
@@ -202,7 +202,7 @@ class EtcdStore:
             raise Changed
         return from_bytes(key, item.value, kind)
 
-    def _records_of(self, change: Entry) -> Iterator[_Plan]:
+    def _records_of(self, change: Entry) -> Iterator[Plan]:
         """Yield the transactions that must come before the one with `change`."""
         if isinstance(change, TopicCreated):
             yield from self._new_records(change, range(change.partitions), change.settings, change.replication_factor)
@@ -214,7 +214,7 @@ class EtcdStore:
 
     def _new_records(
         self, topic: TopicCreated, numbers: range, settings: dict[str, str], factor: int
-    ) -> Iterator[_Plan]:
+    ) -> Iterator[Plan]:
         """Yield transactions with records; one that an earlier addition has left is replaced."""
         if not numbers:
             return
@@ -222,7 +222,7 @@ class EtcdStore:
         placed = place(self._racks(), partitions=numbers.stop, factor=factor, first=first)
         min_isr = int(settings.get("min.insync.replicas", 0)) or factor // 2 + 1
         for at in range(0, len(numbers), RECORDS_A_TRANSACTION):
-            plan = _Plan(self._author())
+            plan = Plan(self._author())
             for number in numbers[at : at + RECORDS_A_TRANSACTION]:
                 nodes = placed[number]
                 record = PartitionRecord(
@@ -233,7 +233,7 @@ class EtcdStore:
                 plan.operations.append(Put(compare.key, records.to_bytes(record)))
             yield plan
 
-    def _plan(self, plan: _Plan, change: Entry, expected: Version | None) -> None:
+    def _plan(self, plan: Plan, change: Entry, expected: Version | None) -> None:
         """Add a change to a transaction. Raises Changed if it was decided from what is not so any more."""
         match change:
             case TopicCreated() | TopicDeleted() | TopicAltered() | PartitionsAdded():
@@ -264,7 +264,7 @@ class EtcdStore:
 
     def _plan_topic(
         self,
-        plan: _Plan,
+        plan: Plan,
         change: TopicCreated | TopicDeleted | TopicAltered | PartitionsAdded,
         expected: Version | None,
     ) -> None:
@@ -298,7 +298,7 @@ class EtcdStore:
                 plan.put(ChangedAt(keys.deleted(change.topic_id), 0), deleted)
                 self._plan_forgetting(plan)
 
-    def _plan_forgetting(self, plan: _Plan) -> None:
+    def _plan_forgetting(self, plan: Plan) -> None:
         """Add the removal of one old tombstone: one is added at a time."""
         for topic_id in self.view.deleted:
             key = self.view.keys.deleted(topic_id)
@@ -307,7 +307,7 @@ class EtcdStore:
                 return
 
     def _plan_rules(
-        self, plan: _Plan, change: AclsCreated | AclsDeleted, keys: Iterable[str], expected: Version | None
+        self, plan: Plan, change: AclsCreated | AclsDeleted, keys: Iterable[str], expected: Version | None
     ) -> None:
         for key in sorted(keys):
             item = self.view.item(key)
@@ -320,7 +320,7 @@ class EtcdStore:
             compare = self._as_read(key, expected)
             plan.put(compare, RulesValue(rules=rules)) if rules else plan.delete(compare)
 
-    async def _written(self, plan: _Plan) -> bool:
+    async def _written(self, plan: Plan) -> bool:
         """Return whether the transaction was applied; the view has what became of its keys."""
         compares = list(plan.compares.values())
         if self.view.frozen:

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from warmlog_broker.cluster.keys import (
     ClusterValue,
     Keys,
+    OrderValue,
     ProducerIdsValue,
     QuotaValue,
     Registration,
@@ -52,6 +53,10 @@ class Applied(Struct):
     """Names of topics that were created, altered or deleted."""
     records: dict[PartitionKey, Seen | None] = field(default_factory=dict)
     """Records that are new or changed; None: deleted."""
+    orders: set[PartitionKey] = field(default_factory=set)
+    """Partitions of which an operator wants something else than before."""
+    is_drained: bool = False
+    """Whether other nodes than before are drained."""
     are_sessions: bool = False
     """Whether the registered brokers have changed."""
     is_access: bool = False
@@ -78,6 +83,9 @@ class View:
         self.items: dict[str, Item] = {}
         self.records: dict[PartitionKey, Seen] = {}
         self.brokers: dict[int, Registered] = {}
+        self.orders: dict[PartitionKey, OrderValue] = {}
+        self.drained: set[int] = set()
+        """Nodes that shall lead nothing."""
         self.deleted: set[bytes] = set()
         """Ids of topics that were deleted."""
         self.frozen = ""
@@ -203,6 +211,12 @@ class View:
             case "topics", (name,):
                 self._apply_topic(name, change)
                 applied.topics.add(name)
+            case "orders", (topic_id, number):
+                self._apply_order(PartitionKey(bytes.fromhex(topic_id), int(number)), change)
+                applied.orders.add(PartitionKey(bytes.fromhex(topic_id), int(number)))
+            case "drained", (node,):
+                (self.drained.discard if change.item is None else self.drained.add)(int(node))
+                applied.is_drained = True
             case "deleted", (topic_id,):
                 (self.deleted.discard if change.item is None else self.deleted.add)(bytes.fromhex(topic_id))
             case "producer_ids", () if change.item is not None:
@@ -226,6 +240,11 @@ class View:
         record = records.from_bytes(change.item.value)
         applied.records[key] = self.records[key] = Seen(record, change.item.changed)
         epochs[key.number] = record.leader_epoch
+
+    def _apply_order(self, key: PartitionKey, change: Change) -> None:
+        self.orders.pop(key, None)
+        if change.item is not None:
+            self.orders[key] = from_bytes(change.key, change.item.value, OrderValue)
 
     def _apply_broker(self, node: int, change: Change) -> None:
         if change.item is None:

@@ -114,6 +114,18 @@ FAMILIES: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
             "adopt": ("commands.log.adopt:adopt", "Take over the topics of a stopped Kafka."),
         },
     ),
+    "cluster": (
+        "Create and look after a cluster of several brokers.",
+        {
+            "init": ("commands.cluster.change:init", "Create a cluster in etcd, before its first broker."),
+            "status": ("commands.cluster.show:status", "Show partitions that are not as they should be."),
+            "brokers": ("commands.cluster.show:brokers", "Show the brokers, and what they lead and follow."),
+            "elect": ("commands.cluster.change:elect", "Change the leaders of partitions."),
+            "reassign": ("commands.cluster.change:reassign", "Move partitions to other brokers."),
+            "drain": ("commands.cluster.change:drain", "Let a broker hand over what it leads."),
+            "replace": ("commands.cluster.change:replace", "Let a broker start with new disks."),
+        },
+    ),
     "index": (
         "Show what a search in an index reads.",
         {"trace": ("commands.index:trace", "Show which pages of an index a search reads.")},

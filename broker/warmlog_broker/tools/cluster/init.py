@@ -1,15 +1,51 @@
-"""Creates a cluster in etcd."""
+"""Creates a cluster in etcd: an empty one, or of a broker that was alone, which is stopped.
 
+What the metadata log of that broker has of topics, users, rights and quotas is written to etcd, each partition with the
+one replica that it has; the broker then starts as the first of the cluster. The cluster's own key is written last, and
+no broker starts without it: an attempt that was interrupted is made again.
+"""
+
+import asyncio
 import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 from warmlog_broker.cluster.keys import ClusterValue, Keys, to_bytes
 from warmlog_broker.cluster.settling import settled
+from warmlog_broker.cluster.store import RECORDS_A_TRANSACTION, EtcdStore, Plan
+from warmlog_broker.cluster.view import View
 from warmlog_broker.etcd.coordination import ChangedAt, Coordination, Failed, Put
-from warmlog_broker.replication.record import Author
+from warmlog_broker.metadata.log_file import FILE_NAME, read_state
+from warmlog_broker.metadata.metadata_log import (
+    AclsCreated,
+    ClusterState,
+    Entry,
+    MetadataState,
+    ProducerIdsReserved,
+    QuotaAltered,
+    TopicCreated,
+    UserAltered,
+    UserSecretMade,
+)
+from warmlog_broker.replication import record as records
+from warmlog_broker.replication.record import Author, PartitionRecord
 from warmlog_broker.runtime.clock import now_ms
-from warmlog_protocol.errors import DuplicateResource
+from warmlog_broker.storage.directory.data_dir import DataDirectory
+from warmlog_protocol.errors import DuplicateResource, StorageError
 
 TIMEOUT_S = 20.0
+
+
+class TakenOver(NamedTuple):
+    """What a cluster has from a broker that was alone."""
+
+    cluster_id: str
+    node: int
+    topics: int
+    partitions: int
+    users: int
+    rules: int
 
 
 async def create_cluster(etcd: Coordination, cluster_id: str) -> None:
@@ -18,4 +54,87 @@ async def create_cluster(etcd: Coordination, cluster_id: str) -> None:
     put = Put(keys.cluster, to_bytes(ClusterValue(by=by, created_ms=now_ms())))
     done = await settled(etcd, by, [ChangedAt(keys.cluster, 0)], [put], timeout_s=TIMEOUT_S)
     if isinstance(done, Failed):
-        raise DuplicateResource(f"etcd has a cluster {cluster_id!r}")
+        raise _exists(cluster_id)
+
+
+def _exists(cluster_id: str) -> DuplicateResource:
+    return DuplicateResource(f"etcd has a cluster {cluster_id!r} already; nothing was changed")
+
+
+def read_broker(data_dir: Path) -> tuple[MetadataState, TakenOver]:
+    """Return what a stopped broker knows, and what a cluster takes over of it.
+
+    Raises DirectoryLocked if the broker runs, StorageError if it has no metadata log or is of a cluster already.
+    """
+    DataDirectory.lock(data_dir, must_exist=True).close()
+    path = data_dir / FILE_NAME
+    try:
+        state = read_state(path)
+    except FileNotFoundError:
+        raise StorageError(f"there is no {path}: give the first data directory of the broker") from None
+    if state.cluster is None or state.marks is not None:
+        raise StorageError(f"{path}: the broker is one of a cluster already, or was never started")
+    return state, TakenOver(
+        state.cluster.cluster_id,
+        state.cluster.node_id,
+        len(state.topics),
+        sum(topic.partitions for topic in state.topics.values()),
+        len(state.users),
+        len(state.acls),
+    )
+
+
+async def take_over(etcd: Coordination, state: MetadataState) -> None:
+    """Create the cluster of a broker that was alone. DuplicateResource, RequestTimedOut, StorageError."""
+    assert state.cluster is not None
+    view = View(etcd, Keys(state.cluster.cluster_id), state.cluster.node_id)
+    await view.begin()
+    if view.item(view.keys.cluster) is not None:
+        raise _exists(state.cluster.cluster_id)
+    following = asyncio.create_task(view.follow())
+    try:
+        store = _OneBroker(etcd, view, state)
+        for entry in _entries(state):
+            await store.commit([entry])
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+    await create_cluster(etcd, state.cluster.cluster_id)
+
+
+def _entries(state: MetadataState) -> Iterator[Entry]:
+    yield from state.topics.values()
+    yield ProducerIdsReserved(state.next_producer_id)
+    if state.user_secret:
+        yield UserSecretMade(state.user_secret)
+    for user in state.users.values():
+        yield UserAltered(*(getattr(user, name) for name in UserAltered.__struct_fields__))
+    for rule in state.acls:
+        yield AclsCreated([rule])
+    for (user_name, client_id), limits in state.quotas.items():
+        yield QuotaAltered(user_name, client_id, limits)
+
+
+class _OneBroker(EtcdStore):
+    """Topics that are created by this are those of the one broker that has their partitions."""
+
+    def __init__(self, etcd: Coordination, view: View, known: ClusterState) -> None:
+        super().__init__(etcd, view)
+        self._known = known
+
+    def _new_records(self, topic: TopicCreated, numbers: range, _settings: object, _factor: int) -> Iterator[Plan]:
+        node = self.view.node
+        for at in range(0, len(numbers), RECORDS_A_TRANSACTION):
+            plan = Plan(self._author())
+            for number in numbers[at : at + RECORDS_A_TRANSACTION]:
+                record = PartitionRecord(
+                    leader=node,
+                    leader_epoch=self._known.leader_epoch(topic, number),
+                    replicas=(node,),
+                    isr=(node,),
+                    by=plan.by,
+                )
+                compare = self._as_read(self.view.keys.partition(topic.topic_id, number), None)
+                plan.compares[compare.key] = compare
+                plan.operations.append(Put(compare.key, records.to_bytes(record)))
+            yield plan

@@ -17,7 +17,7 @@ ELSEWHERE = {
     "group list": "groups consumer consumers consumer-groups lag",
     "txn list": "transaction transactions",
     "user list, acl list or quota list": "users acls quotas",
-    "status": "cluster broker brokers server node health",
+    "status": "broker brokers server node health",
     "produce TOPIC": "pub publish produce send",
     "consume TOPIC": "sub subscribe consume tail read",
 }

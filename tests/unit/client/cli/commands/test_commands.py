@@ -93,7 +93,7 @@ async def test_a_broker_without_groups_to_show_is_shown_nevertheless(error: ApiE
         ("topics", "type `warmlog topic list`."),
         ("stream ls", "type `warmlog topic list`."),
         ("topic produce orders", "type `warmlog produce TOPIC`."),
-        ("cluster info", "type `warmlog status`."),
+        ("broker info", "type `warmlog status`."),
         ("topic describe", "Missing argument 'TOPIC': `warmlog topic list` shows them all."),
         ("group describe", "Missing argument 'GROUP': `warmlog group list` shows them all."),
         ("consume -t orders", "the name is an argument, as in `warmlog consume TOPIC...`."),

@@ -1,0 +1,88 @@
+"""What an operator changes in a cluster by etcd: orders for brokers, and the exclusion of one whose disks are lost."""
+
+import random
+from collections.abc import Iterable
+from uuid import uuid4
+
+from msgspec.structs import replace
+
+from warmlog_broker.cluster.keys import DrainedValue, OrderValue, Value, to_bytes
+from warmlog_broker.cluster.records import PartitionKey
+from warmlog_broker.cluster.settling import settled
+from warmlog_broker.cluster.start import changed_record
+from warmlog_broker.cluster.view import View
+from warmlog_broker.etcd.coordination import ChangedAt, Coordination, Delete, Failed, Operation, Put
+from warmlog_broker.replication.record import Author, Exclude
+from warmlog_broker.runtime.clock import now_ms
+from warmlog_protocol.errors import InvalidRequest, RequestTimedOut, ResourceNotFound
+
+TIMEOUT_S = 20.0
+
+
+async def order(etcd: Coordination, view: View, key: PartitionKey, wanted: OrderValue) -> None:
+    """Want something of a partition, in place of what was wanted before. InvalidRequest if it cannot be."""
+    record = view.records[key].record
+    unknown = [node for node in wanted.replicas or () if node not in view.brokers]
+    if unknown:
+        raise InvalidRequest(f"brokers {unknown} are not registered: {sorted(view.brokers)} are")
+    if wanted.leader is not None and wanted.leader not in record.isr:
+        raise InvalidRequest(f"broker {wanted.leader} is not in sync: the in-sync set is {list(record.isr)}")
+    if wanted.recover is not None:
+        if wanted.recover not in record.replicas:
+            raise InvalidRequest(f"broker {wanted.recover} is not one of the replicas {list(record.replicas)}")
+        if record.leader in view.brokers:
+            raise InvalidRequest(f"broker {record.leader} leads the partition: nothing has to be recovered")
+        wanted = replace(wanted, nonce=str(uuid4()))
+    await _write(etcd, view, view.keys.order(*key), wanted)
+
+
+async def drain(etcd: Coordination, view: View, node: int, *, is_drained: bool) -> None:
+    """Let a broker hand over what it leads, and lead nothing; or take that back."""
+    if node not in view.brokers and is_drained:
+        raise ResourceNotFound(f"broker {node} is not registered: {sorted(view.brokers)} are")
+    value = DrainedValue(since_ms=now_ms()) if is_drained else None
+    await _write(etcd, view, view.keys.drained(node), value)
+
+
+async def exclude(etcd: Coordination, view: View, node: int) -> int:
+    """Take a broker whose disks are lost out of all in-sync sets, so that it may start with new ones.
+
+    Return of how many partitions it has a replica. Raises InvalidRequest if it is registered, or if it has the only
+    replica in sync of a partition, and ResourceNotFound.
+    """
+    if node in view.brokers:
+        raise InvalidRequest(f"broker {node} is registered, so it runs: stop it first, or wait until it has run out")
+    if view.item(view.keys.node(node)) is None:
+        raise ResourceNotFound(f"the cluster has no node {node}")
+    own = {key: seen for key, seen in view.records.items() if node in seen.record.replicas}
+    for key, seen in own.items():
+        if node in seen.record.eligible:
+            await changed_record(etcd, view, key, seen, Exclude(), node)
+    await _write(etcd, view, view.keys.node(node), None)
+    return len(own)
+
+
+def alone_in(view: View, node: int) -> list[PartitionKey]:
+    """Return the partitions of which nobody else has all records: they are lost with the disks of `node`."""
+    return [key for key, seen in view.records.items() if seen.record.eligible == {node}]
+
+
+def preferred(view: View, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
+    """Return the partitions that another replica leads than the first, which is in sync."""
+    found = {}
+    for key in keys:
+        record = view.records[key].record
+        first = record.replicas[0]
+        if first != record.leader and first in record.isr and first in view.brokers:
+            found[key] = first
+    return found
+
+
+async def _write(etcd: Coordination, view: View, key: str, value: Value | None) -> None:
+    """Put a value, or delete the key. RequestTimedOut if somebody else changes it at the same time."""
+    by = Author(-1, 0, random.getrandbits(52))
+    operation: Operation = Delete(key) if value is None else Put(key, to_bytes(replace(value, by=by)))
+    done = await settled(etcd, by, [ChangedAt(key, view.changed_at(key))], [operation], timeout_s=TIMEOUT_S)
+    if isinstance(done, Failed):
+        raise RequestTimedOut(f"{key} was changed at the same time: try again")
+    await view.reached(done.revision)

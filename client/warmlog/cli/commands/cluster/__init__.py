@@ -1,0 +1,1 @@
+"""`warmlog cluster …`: the brokers of a cluster, as etcd has them."""

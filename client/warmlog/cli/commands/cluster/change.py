@@ -1,0 +1,250 @@
+"""`warmlog cluster init`, `elect`, `reassign`, `drain` and `replace`."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from warmlog.cli.commands.cluster.access import Place, cluster_options, in_cluster, in_etcd, names_of, partitions_of
+from warmlog.cli.terminal.exits import CommandFailed
+from warmlog.cli.terminal.options import certain_option
+from warmlog.cli.terminal.output import counted, json_line, line, note
+from warmlog.cli.terminal.paths import DIRECTORY
+from warmlog.cli.terminal.status import Status
+
+if TYPE_CHECKING:
+    from warmlog_broker.cluster.keys import OrderValue
+    from warmlog_broker.cluster.records import PartitionKey
+    from warmlog_broker.cluster.view import View
+    from warmlog_broker.etcd.client import EtcdClient
+
+POLL_S = 0.2
+
+topic_argument = click.argument("topic", metavar="TOPIC", help="The topic's name.")
+partition_argument = click.argument(
+    "partition", type=click.IntRange(min=0), required=False, metavar="[PARTITION]", help="One of its partitions; all."
+)
+node_argument = click.argument("node", type=click.IntRange(min=0), metavar="NODE", help="The broker's node.id.")
+wait_option = click.option(
+    "--wait", "wait_s", type=click.IntRange(min=0), default=600, metavar="SECONDS", help="How long to wait for the end."
+)
+
+
+@click.command()
+@click.option(
+    "--data-dir",
+    type=DIRECTORY,
+    metavar="DIR",
+    help="Of a stopped broker that was alone, the first of its directories: its topics, users and rights are taken.",
+)
+@click.option("--dry-run", is_flag=True, help="With --data-dir: show what would be taken over, and change nothing.")
+@cluster_options
+def init(data_dir: Path | None, dry_run: bool, place: Place, as_json: bool) -> None:
+    """Create a cluster in etcd, once, before its first broker is started.
+
+    With --data-dir the cluster gets the id that the broker has had; start it with that as its cluster.id.
+    """
+    from warmlog_broker.tools.cluster import init as work
+
+    if data_dir is None:
+        if dry_run or not place.cluster_id:
+            raise click.UsageError("give --cluster-id NAME, or --data-dir DIR of a broker that becomes the first")
+        in_etcd(place, lambda etcd: work.create_cluster(etcd, place.cluster_id))
+        if as_json:
+            json_line({"cluster_id": place.cluster_id})
+        else:
+            line(f"created cluster {place.cluster_id}; its brokers start with cluster.id={place.cluster_id}")
+        return
+    state, found = work.read_broker(data_dir)
+    if place.cluster_id not in ("", found.cluster_id):
+        raise CommandFailed(f"the broker's cluster id is {found.cluster_id}: a cluster that takes it over has the same")
+    if not dry_run:
+        in_etcd(place, lambda etcd: work.take_over(etcd, state))
+    if as_json:
+        json_line({**found._asdict(), "is_done": not dry_run})
+        return
+    verb = "would be taken" if dry_run else "were taken"
+    line(
+        f"{counted(found.topics, 'topic')} with {counted(found.partitions, 'partition')}, "
+        f"{counted(found.users, 'user')} and {counted(found.rules, 'rule')} {verb} over; start the broker with "
+        f"cluster.id={found.cluster_id} and node.id={found.node}. Each partition has one replica: "
+        "`warmlog cluster reassign` adds others"
+    )
+
+
+@click.command()
+@click.argument("topic", metavar="[TOPIC]", required=False, help="The topic's name; all topics with --preferred.")
+@partition_argument
+@click.option("--preferred", is_flag=True, help="Let the first replica of each partition lead, if it is in sync.")
+@click.option("--leader", type=click.IntRange(min=0), metavar="NODE", help="The member of the in-sync set to lead.")
+@click.option(
+    "--unclean",
+    type=click.IntRange(min=0),
+    metavar="NODE",
+    help="The replica to lead a partition without a leader, although records that were acknowledged may be lost.",
+)
+@wait_option
+@certain_option
+@cluster_options
+def elect(
+    topic: str | None,
+    partition: int | None,
+    preferred: bool,
+    leader: int | None,
+    unclean: int | None,
+    wait_s: int,
+    is_certain: bool,
+    place: Place,
+    as_json: bool,
+) -> None:
+    """Change the leaders of partitions: to the preferred ones, or to one of the in-sync set."""
+    if (leader is not None) + (unclean is not None) + preferred != 1 or (topic is None and not preferred):
+        raise click.UsageError("give one of --preferred, --leader NODE and --unclean NODE, and a topic for the latter")
+    if unclean is not None and not is_certain:
+        click.confirm(
+            f"Records that only other replicas have are lost for good. Let broker {unclean} lead?", abort=True, err=True
+        )
+
+    async def ask(etcd: "EtcdClient", view: "View") -> int:
+        from warmlog_broker.cluster.keys import OrderValue
+        from warmlog_broker.tools.cluster import orders
+
+        keys = list(view.records) if topic is None else partitions_of(view, topic, partition)
+        if preferred:
+            wanted = {key: OrderValue(leader=node) for key, node in orders.preferred(view, keys).items()}
+        elif unclean is not None:
+            wanted = {
+                key: OrderValue(recover=unclean) for key in keys if view.records[key].record.leader not in view.brokers
+            }
+        else:
+            wanted = {key: OrderValue(leader=leader) for key in keys if view.records[key].record.leader != leader}
+        await _carried_out(etcd, view, wanted, wait_s)
+        return len(wanted)
+
+    _tell_done(in_cluster(place, ask), "another leader", as_json)
+
+
+@click.command()
+@topic_argument
+@partition_argument
+@click.option(
+    "--replicas", required=True, metavar="NODE,…", help="The brokers that have it afterwards; the first is to lead."
+)
+@wait_option
+@cluster_options
+def reassign(topic: str, partition: int | None, replicas: str, wait_s: int, place: Place, as_json: bool) -> None:
+    """Move partitions to other brokers, or give them more or fewer replicas.
+
+    New replicas are filled while the others serve; those that leave go once all that stay are in sync.
+    """
+    try:
+        nodes = tuple(int(node) for node in replicas.split(","))
+    except ValueError:
+        problem = f"{replicas!r} is not a list of node ids, such as 1,2,3"
+        raise click.BadParameter(problem, param_hint="--replicas") from None
+    if len(set(nodes)) != len(nodes):
+        raise click.BadParameter(f"{replicas!r} names a broker twice", param_hint="--replicas")
+
+    async def ask(etcd: "EtcdClient", view: "View") -> int:
+        from warmlog_broker.cluster.keys import OrderValue
+
+        keys = partitions_of(view, topic, partition)
+        wanted = {key: OrderValue(replicas=nodes) for key in keys if view.records[key].record.replicas != nodes}
+        await _carried_out(etcd, view, wanted, wait_s)
+        return len(wanted)
+
+    _tell_done(in_cluster(place, ask), "other replicas", as_json)
+
+
+@click.command()
+@node_argument
+@click.option("--undo", is_flag=True, help="Let the broker lead again.")
+@cluster_options
+def drain(node: int, undo: bool, place: Place, as_json: bool) -> None:
+    """Let a broker hand over what it leads, and lead nothing until --undo: before it is stopped for long."""
+
+    async def ask(etcd: "EtcdClient", view: "View") -> int:
+        from warmlog_broker.tools.cluster import orders
+
+        await orders.drain(etcd, view, node, is_drained=not undo)
+        async with asyncio.timeout(30):
+            while (found := view.brokers.get(node)) is not None and found.value.is_ready != undo:
+                await view.moved()
+        for _ in range(0 if undo else int(10 / POLL_S)):
+            if not _led_by(view, node):
+                break
+            await asyncio.sleep(POLL_S)
+        return _led_by(view, node)
+
+    left = in_cluster(place, ask)
+    if as_json:
+        json_line({"node": node, "is_drained": not undo, "leads": left})
+    elif undo:
+        line(f"broker {node} may lead again")
+    else:
+        others = f"; it leads {counted(left, 'partition')} still, of which no other replica is in sync" if left else ""
+        line(f"broker {node} is drained{others}")
+
+
+def _led_by(view: "View", node: int) -> int:
+    return sum(seen.record.leader == node for seen in view.records.values())
+
+
+@click.command()
+@node_argument
+@certain_option
+@cluster_options
+def replace(node: int, is_certain: bool, place: Place, as_json: bool) -> None:
+    """Let a broker start with new disks in the place of those it has lost: its replicas are filled again.
+
+    The broker must be stopped. Partitions of which no other broker has all records wait for another replica: these
+    are named first.
+    """
+
+    async def ask(etcd: "EtcdClient", view: "View") -> int:
+        from warmlog_broker.tools.cluster import orders
+
+        names, alone = names_of(view), orders.alone_in(view, node)
+        if alone and not is_certain:
+            for key in alone:
+                note(f"{names.get(key.topic_id, key.topic_id.hex())}-{key.number}: no other broker has all its records")
+            click.confirm(f"Replace the disks of broker {node}?", abort=True, err=True)
+        return await orders.exclude(etcd, view, node)
+
+    count = in_cluster(place, ask)
+    if as_json:
+        json_line({"node": node, "replicas": count})
+    else:
+        line(f"broker {node} may start with new disks: {counted(count, 'replica')} will be filled")
+
+
+async def _carried_out(
+    etcd: "EtcdClient", view: "View", wanted: "Mapping[PartitionKey, OrderValue]", wait_s: int
+) -> None:
+    """Give orders, and return when all are carried out. CommandFailed if that takes too long: they stay."""
+    from warmlog_broker.tools.cluster import orders
+
+    for key, each in wanted.items():
+        await orders.order(etcd, view, key, each)
+    status = Status()
+    try:
+        async with asyncio.timeout(wait_s):
+            while left := [key for key in wanted if key in view.orders]:
+                status.tell(f"{counted(len(left), 'partition')} to go")
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        raise CommandFailed(
+            f"{counted(len(left), 'partition')} of {len(wanted)} are not done after {wait_s} s; the brokers go on, and "
+            "`warmlog cluster status` shows how far they are"
+        ) from None
+    finally:
+        status.clear()
+
+
+def _tell_done(count: int, what: str, as_json: bool) -> None:
+    if as_json:
+        json_line({"partitions": count})
+    else:
+        line(f"{counted(count, 'partition')} got {what}" if count else "nothing had to be changed")

@@ -1,0 +1,161 @@
+"""What an operator does with a cluster by `warmlog cluster`, on real brokers and their etcd."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from broker_process import BrokerFailed, BrokerProcess
+from cluster_processes import ClusterProcesses
+from etcd_process import EtcdProcess, needs_etcd
+from waiting import wait_until
+from warmlog import Admin, Consumer, Producer
+from warmlog.cli.app import build_program
+
+pytestmark = needs_etcd
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    with ClusterProcesses(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+def run(cluster: ClusterProcesses, *words: str, code: int = 0) -> str:
+    """What `warmlog cluster` prints."""
+    place = {"WARMLOG_CLUSTER_ETCD": ",".join(cluster.etcd.addresses), "WARMLOG_CLUSTER_ID": cluster.cluster_id}
+    done = CliRunner().invoke(build_program(), ["cluster", *words], prog_name="warmlog", env=place)
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def ask(cluster: ClusterProcesses, *words: str, code: int = 0) -> Any:
+    return json.loads(run(cluster, *words, "--json", code=code))
+
+
+def create(broker: BrokerProcess, topic: str, replication_factor: int) -> None:
+    async def create() -> None:
+        async with Admin(broker.address) as admin:
+            await admin.create_topic(topic, partitions=1, replication_factor=replication_factor)
+
+    asyncio.run(create())
+
+
+def produce(broker: BrokerProcess, topic: str, *values: bytes) -> None:
+    async def produce() -> None:
+        async with Producer(broker.address) as producer:
+            for value in values:
+                await producer.send(topic, value)
+
+    asyncio.run(produce())
+
+
+def values_of(broker: BrokerProcess, topic: str) -> list[bytes]:
+    async def read() -> list[bytes]:
+        async with Consumer(broker.address, topics=[topic]) as consumer:
+            return [bytes(record.value or b"") async for record in consumer.records(until="latest")]
+
+    return asyncio.run(read())
+
+
+def nodes_of(cluster: ClusterProcesses, topic: str) -> list[int]:
+    """The brokers that have files of the topic's first partition."""
+    return [node for node, broker in cluster.brokers.items() if (broker.data_dir / f"{topic}-0").exists()]
+
+
+def leads(cluster: ClusterProcesses) -> dict[int, int]:
+    return {row["node"]: row["leads"] for row in ask(cluster, "brokers")}
+
+
+def all_are_in_sync(cluster: ClusterProcesses) -> bool:
+    return not ask(cluster, "status")["not_as_they_should_be"]
+
+
+def test_a_partition_moves_to_other_brokers_with_its_records(cluster: ClusterProcesses) -> None:
+    broker = cluster.brokers[1]
+    create(broker, "moved", 1)
+    produce(broker, "moved", b"1", b"2")
+    (first,) = nodes_of(cluster, "moved")
+    others = [node for node in cluster.brokers if node != first]
+    run(cluster, "reassign", "moved", "--replicas", ",".join(map(str, others)))
+    wait_until(lambda: nodes_of(cluster, "moved") == others)
+    assert values_of(broker, "moved") == [b"1", b"2"]
+    run(cluster, "reassign", "moved", "--replicas", "1,2,3")
+    wait_until(lambda: nodes_of(cluster, "moved") == [1, 2, 3])
+    wait_until(lambda: all_are_in_sync(cluster))
+    assert "nothing had to be changed" in run(cluster, "reassign", "moved", "0", "--replicas", "1,2,3")
+
+
+def test_a_drained_broker_leads_nothing_until_it_may_again(cluster: ClusterProcesses) -> None:
+    create(cluster.brokers[1], "drained", 3)
+    for node in cluster.brokers:
+        assert run(cluster, "drain", str(node)) == f"broker {node} is drained\n"
+        assert leads(cluster)[node] == 0
+        states = {row["node"]: row["state"] for row in ask(cluster, "brokers")}
+        assert states[node] == "drained"
+        assert run(cluster, "drain", str(node), "--undo") == f"broker {node} may lead again\n"
+    run(cluster, "elect", "--preferred")
+    assert "nothing had to be changed" in run(cluster, "elect", "--preferred")
+
+
+def test_another_member_of_the_in_sync_set_is_elected(cluster: ClusterProcesses) -> None:
+    create(cluster.brokers[1], "elected", 3)
+    for node in cluster.brokers:
+        run(cluster, "elect", "elected", "--leader", str(node))
+    assert "is not in sync" in run(cluster, "elect", "elected", "--leader", "9", code=1)
+    assert "nothing had to be changed" in run(cluster, "elect", "elected", "0", "--unclean", "1", "--yes"), "it has one"
+
+
+def test_what_cannot_be_is_refused_with_the_reason(cluster: ClusterProcesses) -> None:
+    assert "there is no topic 'no'" in run(cluster, "reassign", "no", "--replicas", "1", code=1)
+    create(cluster.brokers[1], "refused", 1)
+    assert "[7] are not registered: [1, 2, 3] are" in run(cluster, "reassign", "refused", "--replicas", "1,7", code=1)
+    assert "names a broker twice" in run(cluster, "reassign", "refused", "--replicas", "1,1", code=2)
+    assert "has no partition 4" in run(cluster, "reassign", "refused", "4", "--replicas", "1", code=1)
+    assert "broker 1 is registered, so it runs" in run(cluster, "replace", "1", "--yes", code=1)
+    assert "has no node 8" in run(cluster, "replace", "8", "--yes", code=1)
+    assert "already" in run(cluster, "init", code=1)
+
+
+def test_a_broker_whose_disks_are_lost_is_filled_again(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path / "c") as cluster:
+        create(cluster.brokers[1], "filled", 3)
+        produce(cluster.brokers[1], "filled", b"1", b"2")
+        lost = cluster.brokers[3]
+        lost.kill()
+        shutil.rmtree(lost.data_dir)
+        with pytest.raises(BrokerFailed, match="cluster replace 3"):
+            lost.start()
+        wait_until(lambda: {row["node"]: row["state"] for row in ask(cluster, "brokers")}[3] == "away")
+        assert "1 replica will be filled" in run(cluster, "replace", "3", "--yes")
+        lost.start()
+        wait_until(lambda: all_are_in_sync(cluster))
+        wait_until(lambda: sum(path.stat().st_size for path in lost.data_dir.glob("filled-0/*.log")) > 0)
+
+
+def test_a_broker_that_was_alone_becomes_the_first_of_a_cluster(tmp_path: Path) -> None:
+    with EtcdProcess(tmp_path / "etcd") as etcd:
+        alone = BrokerProcess(tmp_path / "c" / "broker-1")
+        with alone:
+            create(alone, "kept", 1)
+            produce(alone, "kept", b"1", b"2")
+            assert alone.terminate() == 0
+        cluster = ClusterProcesses(tmp_path / "c", brokers=2, etcd=etcd)
+        cluster.cluster_id = ""
+        taken = ask(cluster, "init", "--data-dir", str(alone.data_dir), "--dry-run")
+        assert (taken["topics"], taken["partitions"], taken["node"], taken["is_done"]) == (1, 1, 1, False)
+        taken = ask(cluster, "init", "--data-dir", str(alone.data_dir))
+        cluster.cluster_id = taken["cluster_id"]
+        for node in cluster.brokers:
+            cluster.brokers[node] = cluster.broker(node, tmp_path / "c")
+        with cluster.brokers[1], cluster.brokers[2]:
+            assert values_of(cluster.brokers[1], "kept") == [b"1", b"2"]
+            run(cluster, "reassign", "kept", "--replicas", "2,1")
+            produce(cluster.brokers[1], "kept", b"3")
+            cluster.brokers[1].terminate()
+            assert values_of(cluster.brokers[2], "kept") == [b"1", b"2", b"3"]
