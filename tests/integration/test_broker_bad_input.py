@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import socket
 import struct
 import time
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 
 from broker_process import BrokerProcess
+from kafka_client import ConnectionEnded, KafkaClient
 from waiting import wait_until
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import InvalidRequest, TooManyConnections, UnsupportedVersion
@@ -102,6 +104,26 @@ def test_a_large_frame_before_the_handshake_is_refused(broker: BrokerProcess) ->
         client.socket.sendall((1_000_000).to_bytes(4, "big") + (100).to_bytes(4, "big"))
         client.wait_for_end()
     wait_for_log(broker, "before the Handshake")
+
+
+def ask_as_kafka(address: str, times: int) -> None:
+    for _ in range(times):
+        with KafkaClient(address) as client, pytest.raises(ConnectionEnded):
+            client.call("ApiVersions", 3, client_software_name="librdkafka", client_software_version="2")
+
+
+def test_a_client_of_kafka_is_named_once_with_what_to_set(broker: BrokerProcess) -> None:
+    ask_as_kafka(broker.address, 3)
+    told = "the peer speaks Kafka's protocol, not warmlog's; kafka.listen sets an address for clients of Kafka"
+    wait_for_log(broker, told)
+    assert broker.output.count(told) == 1
+
+
+def test_a_client_of_kafka_at_the_wrong_listener_is_told_the_right_one(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", kafka_listen="127.0.0.1:0") as broker:
+        ask_as_kafka(broker.address, 1)
+        (address,) = re.findall(r"(127\.0\.0\.1:\d+) \(clients of Kafka", broker.output)
+        wait_for_log(broker, f"not warmlog's; clients of Kafka are served at {address}\n")
 
 
 def test_a_request_that_cannot_be_decoded_gets_an_error_and_the_connection_goes_on(broker: BrokerProcess) -> None:

@@ -34,6 +34,7 @@ from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_broker.security.authentication import Authentication
 from warmlog_broker.security.quotas import Quotas
 from warmlog_protocol.errors import RemoteProtocolError, TooManyConnections
+from warmlog_protocol.wire.frames import OF_KAFKA
 
 SHRINK_AFTER_S = 10.0
 SHRINK_WHEN_SHORT_AFTER_S = 0.2
@@ -83,6 +84,8 @@ class SessionContext(Struct, frozen=True):
     make_codec: Callable[[], ProtocolCodec]
     cold_readers: Executor
     """Threads that read what is not in the page cache."""
+    kafka_addresses: str = ""
+    """Where clients of Kafka are served; empty if they are not."""
 
 
 class Session(asyncio.BufferedProtocol):
@@ -232,7 +235,7 @@ class Session(asyncio.BufferedProtocol):
             self._proceed(was_filled=nbytes == self._room_bytes)
             self._watch_unless_at_rest()
         except RemoteProtocolError as error:
-            self._log(f"connections closed, {error.kind}", f"connection with {self.name} closed: {error}")
+            self._log_violation(error)
             self._end_with((error.reply,) if error.reply else ())
 
     def eof_received(self) -> bool:
@@ -473,6 +476,17 @@ class Session(asyncio.BufferedProtocol):
         if refusal:
             self._log("connections refused", f"connection from {self.name} refused: {refusal}", logging.WARNING)
         return refusal
+
+    def _log_violation(self, error: RemoteProtocolError) -> None:
+        message = f"connection with {self.name} closed: {error}"
+        if error.kind != OF_KAFKA:
+            self._log(f"connections closed, {error.kind}", message)
+            return
+        at = self._context.kafka_addresses
+        advice = f"clients of Kafka are served at {at}" if at else "kafka.listen sets an address for clients of Kafka"
+        self._context.lines.write_of_peer(
+            logging.INFO, error.kind, self.host, f"{message}; {advice}", self._loop.time()
+        )
 
     def _log(self, kind: str, message: str, level: int = logging.INFO) -> None:
         self._context.lines.write(level, kind, message, self._loop.time())

@@ -389,7 +389,10 @@ class Broker:
             from warmlog_broker.kafka.translators import bind_translators
 
             codecs[Wire.KAFKA] = partial(KafkaCodec, self.config, bind_translators(self.services, endpoints))
-        contexts = {each.listener: self._session_context(each.listener, codecs[each.listener.wire]) for each in bound}
+        of_kafka = ", ".join(each.address for each in bound if each.listener.wire is Wire.KAFKA)
+        contexts = {
+            each.listener: self._session_context(each.listener, codecs[each.listener.wire], of_kafka) for each in bound
+        }
         await self.listening.accept(bound, lambda listener: Session(contexts[listener]))
 
     def _authentication_of(self, listener: Listener) -> Callable[[], Authentication | None]:
@@ -400,7 +403,9 @@ class Broker:
         rules = AuthenticationRules(mechanisms, self.config.sasl_session_lifetime_ms)
         return lambda: Authentication(self.services.users, rules, self._loop.time)
 
-    def _session_context(self, listener: Listener, make_codec: Callable[[], ProtocolCodec]) -> SessionContext:
+    def _session_context(
+        self, listener: Listener, make_codec: Callable[[], ProtocolCodec], kafka_addresses: str
+    ) -> SessionContext:
         return SessionContext(
             config=self.config,
             listener=listener,
@@ -416,6 +421,7 @@ class Broker:
             make_authentication=self._authentication_of(listener),
             make_codec=make_codec,
             cold_readers=self._threads.cold_readers,
+            kafka_addresses=kafka_addresses,
         )
 
     def _stop_listening(self) -> None:

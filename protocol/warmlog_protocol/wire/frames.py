@@ -36,6 +36,8 @@ _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 """Type and major version of an alert and of a handshake: https://www.rfc-editor.org/rfc/rfc8446#section-5.1"""
 _LAST_KAFKA_KEY, _LAST_KAFKA_VERSION = 100, 30
 """With some room: a peer that speaks Kafka's protocol is named in the log."""
+OF_KAFKA = "clients of Kafka"
+"""The kind of the error that such a peer causes."""
 
 # msgpack's type bytes, https://github.com/msgpack/msgpack/blob/master/spec.md
 _FIXARRAY, _FIXARRAY_END, _ARRAY16, _ARRAY32 = 0x90, 0x9F, 0xDC, 0xDD
@@ -239,10 +241,10 @@ class FrameBuffer:
                 kind="frames too large",
             )
         if header_size > size - SIZE_BYTES or header_size > self._max_header_bytes:
-            of_kafka = ": the peer speaks Kafka's protocol, not warmlog's" if _is_of_kafka(header_size) else ""
+            if _is_of_kafka(header_size):
+                raise RemoteProtocolError("the peer speaks Kafka's protocol, not warmlog's", kind=OF_KAFKA)
             raise RemoteProtocolError(
                 f"a header of {header_size} bytes in a frame of {frame_size}; at most {self._max_header_bytes} allowed"
-                f"{of_kafka}"
             )
         return frame_size, header_size
 

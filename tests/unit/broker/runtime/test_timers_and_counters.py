@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from warmlog_broker.runtime.counters import Counters, Histogram
-from warmlog_broker.runtime.rate_limited_log import RepeatedLines
+from warmlog_broker.runtime.rate_limited_log import MOST_PEERS, RepeatedLines
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 
 TICK_S = 0.25
@@ -163,3 +163,26 @@ def test_what_was_counted_is_said_at_the_end(lines: RepeatedLines, caplog: pytes
         lines.write(logging.INFO, "closed", "100% closed", 0.0)
     lines.finish(2.0)
     assert caplog.messages[-1] == "closed: 2 more in 2 s, the last: 100% closed"
+
+
+def test_one_line_a_minute_is_written_of_each_peer(lines: RepeatedLines, caplog: pytest.LogCaptureFixture) -> None:
+    for second in range(100):
+        for host in ("10.0.0.1", "10.0.0.2"):
+            lines.write_of_peer(logging.INFO, "strangers", host, f"{host} at {second}", float(second))
+        lines.tick(float(second))
+    assert caplog.messages == [
+        "10.0.0.1 at 0",
+        "10.0.0.2 at 0",
+        "strangers from 10.0.0.1: 60 more in 60 s, the last: 10.0.0.1 at 60",
+        "strangers from 10.0.0.2: 60 more in 60 s, the last: 10.0.0.2 at 60",
+        "10.0.0.1 at 61",
+        "10.0.0.2 at 61",
+    ]
+
+
+def test_the_memory_for_peers_is_bounded(lines: RepeatedLines, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(MOST_PEERS + 100):
+        lines.write_of_peer(logging.INFO, "strangers", f"peer {number}", "seen", 0.0)
+    assert len(caplog.messages) == MOST_PEERS + 1
+    lines.finish(1.0)
+    assert caplog.messages[-1] == "strangers from others: 99 more in 1 s, the last: seen"
