@@ -17,6 +17,7 @@ from warmlog_broker.coordinator.classic.events import check_committer
 from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
 from warmlog_broker.coordinator.group.decisions.records import (
     GroupKey,
+    GroupValue,
     KnownTopic,
     OffsetKey,
     OffsetValue,
@@ -47,6 +48,8 @@ from warmlog_protocol.messages.base import NO_LEADER_EPOCH
 
 MAX_PENDING_BYTES = 4 << 20
 """Of the offsets of one transaction, about: they become committed in one decision, which must fit into a segment."""
+NOTES_OF_USE = 32
+"""How often in `offsets.retention.ms` a record notes that a reader is connected, for the time after a restart."""
 
 
 def commit(
@@ -80,7 +83,7 @@ def _closed(group: Group, offsets: int, pending: int = 0) -> list[Record]:
     """Return the tombstone of a group without members from which the last `offsets` are removed."""
     is_used = group.epoch or group.rebalance is not None
     is_over = not is_used and len(group.offsets) == offsets and len(group.pending) == pending
-    return [remove(GroupKey(group.name))] if is_over and group.owner else []
+    return [remove(GroupKey(group.name))] if is_over and (group.owner or group.empty_since_ms >= 0) else []
 
 
 def check_commit(
@@ -275,7 +278,7 @@ def existing_group(groups: Groups, name: str) -> Group:
 def expire_offsets(groups: Groups, group: str, *, now_ms: int, retention_ms: int, topics: TopicsView) -> Decision[int]:
     """Remove the offsets of deleted topics, and those of a group that has been without members, commits and connected
     readers for `retention_ms`: all at once, with the group, since a partition without new records is not committed
-    again.
+    again. What a connected reader adds to that time is noted as that of a group that has become empty.
 
     The result is the number of offsets.
     """
@@ -286,14 +289,19 @@ def expire_offsets(groups: Groups, group: str, *, now_ms: int, retention_ms: int
     is_pending = any(value.offsets for value in found.pending.values())
     if found.reader is not None and not found.reader.is_over:
         found.used_ms = now_ms
-    used_ms = max([found.empty_since_ms, found.used_ms, *(value.committed_at_ms for value in found.offsets.values())])
-    if not found.members and found.rebalance is None and not is_pending and used_ms <= oldest_ms:
+    noted_ms = max([found.empty_since_ms, *(value.committed_at_ms for value in found.offsets.values())])
+    used_ms = max(noted_ms, found.used_ms)
+    is_unused = not found.members and found.rebalance is None
+    if is_unused and not is_pending and used_ms <= oldest_ms:
         return Decision(_all_tombstones(found), len(found.offsets))
     expired = [partition for partition in found.offsets if topics.by_id(partition.topic_id) is None]
     ended = [key for key, value in found.pending.items() if not value.offsets and value.at_ms <= oldest_ms]
     records = [remove(OffsetKey(group, *partition)) for partition in expired]
     records += [remove(PendingKey(group, producer_id)) for producer_id in ended]
-    return Decision([*records, *_closed(found, len(expired), len(ended))], len(expired))
+    records += _closed(found, len(expired), len(ended))
+    if is_unused and len(expired) < len(found.offsets) and used_ms - noted_ms > retention_ms // NOTES_OF_USE:
+        records.append(put(GroupKey(group), GroupValue(found.epoch, used_ms, found.owner)))
+    return Decision(records, len(expired))
 
 
 def delete_group(groups: Groups, group: str) -> Decision[None]:

@@ -173,6 +173,7 @@ class Group:
     epoch: int = 0
     """Rises with each change of the members, their subscriptions, or the partitions that these stand for."""
     empty_since_ms: int = -1
+    """When the last member left, or, without members, a reader was noted as connected."""
     owner: str = ""
     """The principal that created it."""
     size_bytes: int = GROUP_BYTES

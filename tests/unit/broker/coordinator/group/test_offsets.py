@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from types import SimpleNamespace
 
 import pytest
 
@@ -174,6 +175,33 @@ class TestExpiry:
         assert self.expire(machine, 1799) == 0, "a partition without new records is not committed again"
         assert self.expire(machine, 1800) == 2
         assert len(machine.groups) == 0
+
+    def test_that_a_reader_was_connected_is_remembered_over_a_restart(
+        self, machine: Machine, orders: list[PartitionId]
+    ) -> None:
+        machine.commit(*OUTSIDE, (orders[0], 9))
+        present(machine.groups.get(GROUP)).reader = SimpleNamespace(is_over=False)
+        records_before = len(machine.log)
+        for now_ms in range(1000, 5000, 10):
+            assert self.expire(machine, now_ms) == 0
+        assert 0 < len(machine.log) - records_before <= 4000 // (500 // offsets.NOTES_OF_USE)
+        machine.groups = Groups()
+        for record in machine.log:
+            machine.groups.replay(record)
+        assert self.expire(machine, 4990 + 500 - 500 // offsets.NOTES_OF_USE - 10) == 0
+        assert self.expire(machine, 4990 + 500) == 1
+        assert len(machine.groups) == 0
+
+    def test_nothing_is_left_of_a_group_whose_use_was_noted(self, machine: Machine, orders: list[PartitionId]) -> None:
+        machine.commit(*OUTSIDE, (orders[0], 9))
+        present(machine.groups.get(GROUP)).reader = SimpleNamespace(is_over=False)
+        self.expire(machine, 1400)
+        machine.topics.delete("orders")
+        assert self.expire(machine, 1400) == 1
+        replayed = Groups()
+        for record in machine.log:
+            replayed.replay(record)
+        assert len(machine.groups) == len(replayed) == 0
 
     def test_offsets_of_deleted_topics_expire_at_once(
         self, machine: Machine, orders: list[PartitionId], owner: str
