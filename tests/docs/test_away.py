@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -22,86 +24,228 @@ from waiting import wait_until
 PAGES = ROOT / "docs/how-to"
 RUNNER = Path(__file__).parent / "recipe.py"
 RECORDS = 100
+KILLS = 3
+"""Of the broker, and of the job by SIGTERM and SIGKILL."""
 
 
 class Job:
-    """A job of the recipes over RECORDS records, one of which cannot be handled."""
+    """A job of a page over RECORDS records, each in a batch of its own."""
 
-    def __init__(self, broker: BrokerProcess, output: Path, name: str) -> None:
+    def __init__(self, broker: BrokerProcess, directory: Path, page: str, call: str) -> None:
         self.broker = broker
-        self.output = output
-        self.name = name
-        self.process = self.begin()
+        self.directory = directory
+        self.output = directory / "output"
+        self.command = [sys.executable, RUNNER, PAGES / page, broker.address, self.output, call]
+        self.process: subprocess.Popen[bytes]
 
-    def begin(self) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, RUNNER, PAGES / "recipes.md", self.broker.address, self.output, self.name]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE)
-        return self.process
+    def begin(self) -> None:
+        self.process = subprocess.Popen(self.command, cwd=self.directory, stderr=subprocess.PIPE)
 
-    def end(self, timeout_s: float = 60) -> tuple[int, str]:
+    def end(self, timeout_s: float = 90) -> tuple[int, str]:
         _, errors = self.process.communicate(timeout=timeout_s)
         return self.process.returncode, errors.decode()
 
     def handled(self) -> Counter[bytes]:
         return Counter(self.output.read_bytes().splitlines() if self.output.exists() else [])
 
-    def is_in_the_middle(self) -> bool:
-        return sum(self.handled().values()) > RECORDS // 4
+    @property
+    def deliveries(self) -> int:
+        seen = self.output.with_suffix(".seen")
+        return len(seen.read_bytes().splitlines()) if seen.exists() else 0
+
+    def survive(self) -> None:
+        """Run it without the broker at first; kill the broker in the middle, and then end and kill the job."""
+        self.broker.kill()
+        self.begin()
+        exit_code, errors = self.end()
+        assert exit_code == 1
+        assert errors.splitlines()[-1].startswith("warmlog_transport.errors.BrokerUnavailable: "), errors
+        self.broker.start()
+        self.begin()
+        wait_until(lambda: self.deliveries > RECORDS // 4)
+        self.broker.kill()
+        time.sleep(0.5)
+        self.broker.start()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            before = self.deliveries
+            wait_until(lambda before=before: self.deliveries > before or self.process.poll() is not None)
+            self.process.send_signal(number)
+            self.end()
+            self.begin()
+        exit_code, errors = self.end()
+        assert exit_code == 0, errors
 
 
-async def _prepare(address: str) -> None:
+async def _prepare(address: str, topic: str, values: list[bytes]) -> None:
     async with warmlog.Admin(address) as admin:
-        for topic in ("visits", "visits.dead", "visits.retry"):
-            await admin.create_topic(topic, partitions=2, exist_ok=True)
-    values = [*(b"%d" % number for number in range(RECORDS - 1)), b"no JSON"]
+        for name in ("visits", "visits.dead", "visits.retry", "totals", "copies", topic):
+            await admin.create_topic(name, partitions=2, exist_ok=True)
     async with warmlog.Producer(address) as producer:
-        await producer.send_many("visits", values, keys=[b"%d" % (number % 7) for number in range(RECORDS)])
+        for number, value in enumerate(values):
+            await producer.send(topic, value, key=b"%d" % (number % 7))
 
 
-async def _dead_letters(address: str) -> list[warmlog.Record]:
-    async with warmlog.Consumer(address, topics=["visits.dead"]) as consumer:
+async def _read(address: str, topic: str) -> list[warmlog.Record]:
+    async with warmlog.Consumer(address, topics=[topic], isolation="read_committed") as consumer:
         return [record async for record in consumer.records(until="latest")]
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Any:
     with BrokerProcess(tmp_path / "data", group_initial_rebalance_delay_ms=0) as broker:
-        asyncio.run(_prepare(broker.address))
         yield broker
 
 
-@pytest.mark.parametrize(("name", "doubled"), [("with_dead_letters", 1), ("in_order", 3)])
+VISITS = [*(b"%d" % number for number in range(RECORDS - 1)), b"no JSON"]
+
+
+@pytest.mark.parametrize(
+    ("call", "doubled"), [("with_dead_letters()", 1), pytest.param("in_order()", 3, marks=pytest.mark.slow)]
+)
 def test_a_job_loses_nothing_and_doubles_no_more_than_its_page_says(
-    broker: BrokerProcess, tmp_path: Path, name: str, doubled: int
+    broker: BrokerProcess, tmp_path: Path, call: str, doubled: int
 ) -> None:
     """A record is handled again if it was not committed when the program ended. `in_order` tries the bad one thrice."""
-    broker.kill()
-    job = Job(broker, tmp_path / "output", name)
-    exit_code, errors = job.end()
-    assert (exit_code, errors.splitlines()[-1].partition(":")[0]) == (1, "warmlog_transport.errors.BrokerUnavailable")
+    asyncio.run(_prepare(broker.address, "visits", VISITS))
+    job = Job(broker, tmp_path, "recipes.md", call)
+    job.survive()
+    counts = job.handled()
+    assert len(counts) == RECORDS, "nothing is lost"
+    assert sum(counts.values()) - RECORDS <= 2 + doubled * KILLS, "each end doubles one record"
+    letters = asyncio.run(_read(broker.address, "visits.dead"))
+    assert {record.value for record in letters} == {b"no JSON"}
+    assert len(letters) <= KILLS
+    headers = dict(letters[0].headers)
+    assert (headers["failed.topic"], headers["failed.attempts"]) == (b"visits", b"1")
+    assert (headers["failed.error"] or b"").startswith(b"JSONDecodeError: ")
+
+
+@pytest.mark.slow
+def test_everything_new_since_the_last_run_is_written_out(broker: BrokerProcess, tmp_path: Path) -> None:
+    asyncio.run(_prepare(broker.address, "visits", VISITS))
+    job = Job(broker, tmp_path, "recipes.md", "new_visits()")
+    job.survive()
+    counts = job.handled()
+    assert set(counts) == set(VISITS)
+    assert sum(counts.values()) - RECORDS <= KILLS, "a kill repeats the batch that was not committed"
+    job.begin()
+    assert job.end()[0] == 0
+    assert job.handled() == counts, "nothing is new"
+
+
+@pytest.mark.slow
+def test_what_is_retried_after_a_delay_becomes_a_dead_letter_each(broker: BrokerProcess, tmp_path: Path) -> None:
+    values = [b"%d" % number for number in range(RECORDS // 3)]
+    asyncio.run(_prepare(broker.address, "visits.retry", values))
+    job = Job(broker, tmp_path, "recipes.md", f"retry({len(values) * 3})")
+
+    def letters() -> list[bytes | None]:
+        return [record.value for record in asyncio.run(_read(broker.address, "visits.dead"))]
+
+    job.broker.kill()
+    job.begin()
+    assert "BrokerUnavailable" in job.end()[1].splitlines()[-1]
     broker.start()
     job.begin()
-    wait_until(job.is_in_the_middle)
+    wait_until(lambda: job.deliveries > len(values) // 2)
     broker.kill()
     time.sleep(0.5)
     broker.start()
     for number in (signal.SIGTERM, signal.SIGKILL):
-        before = sum(job.handled().values())
-        wait_until(lambda before=before: sum(job.handled().values()) > before or job.process.poll() is not None)
+        before = job.deliveries
+        wait_until(lambda before=before: job.deliveries > before)
         job.process.send_signal(number)
         job.end()
         job.begin()
-    exit_code, errors = job.end()
-    assert exit_code == 0, errors
-    counts = job.handled()
-    assert len(counts) == RECORDS, "nothing is lost"
-    assert sum(counts.values()) - RECORDS <= 2 + doubled * 3, "each end doubles one record"
-    letters = asyncio.run(_dead_letters(broker.address))
-    assert {record.value for record in letters} == {b"no JSON"}
-    assert len(letters) <= 3
-    headers = dict(letters[0].headers)
-    assert (headers["failed.topic"], headers["failed.attempts"]) == (b"visits", b"1")
-    assert (headers["failed.error"] or b"").startswith(b"JSONDecodeError: ")
+    wait_until(lambda: len(set(letters())) == len(values))
+    job.process.kill()
+    job.end()
+    assert len(letters()) <= len(values) + KILLS
+
+
+@pytest.mark.slow
+def test_a_database_with_its_positions_counts_each_record_once(broker: BrokerProcess, tmp_path: Path) -> None:
+    asyncio.run(_prepare(broker.address, "payments", [b'{"account": "a", "amount": 1}'] * RECORDS))
+    Job(broker, tmp_path, "exactly-once.md", "consume(database)").survive()
+    with contextlib.closing(sqlite3.connect(tmp_path / "payments.db")) as database:
+        assert list(database.execute("SELECT sum(amount) FROM balances")) == [(RECORDS,)]
+        assert list(database.execute("SELECT sum(next_offset) FROM positions")) == [(RECORDS,)]
+
+
+@pytest.mark.slow
+def test_a_file_with_its_positions_counts_each_record_once(broker: BrokerProcess, tmp_path: Path) -> None:
+    asyncio.run(_prepare(broker.address, "orders", VISITS))
+    Job(broker, tmp_path, "resume.md", "consume()").survive()
+    assert json.loads((tmp_path / "orders.json").read_text())["count"] == RECORDS
+
+
+@pytest.mark.parametrize(
+    ("call", "topic", "factor"),
+    [
+        ('work("worker-1")', "totals", 2),
+        pytest.param("from warmlog.blocking import Consumer, Producer", "copies", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_from_topic_to_topic_each_record_comes_once(
+    broker: BrokerProcess, tmp_path: Path, call: str, topic: str, factor: int
+) -> None:
+    asyncio.run(_prepare(broker.address, "orders", [b"%d" % number for number in range(RECORDS)]))
+    Job(broker, tmp_path, "topic-to-topic.md", call).survive()
+    values = sorted(int(record.value or b"") for record in asyncio.run(_read(broker.address, topic)))
+    assert values == [factor * number for number in range(RECORDS)]
+
+
+@pytest.mark.slow
+def test_a_table_of_a_compacted_topic_is_right_after_kills(broker: BrokerProcess, tmp_path: Path) -> None:
+    asyncio.run(_prepare(broker.address, "balances", [b"%d" % number for number in range(RECORDS)]))
+    job = Job(broker, tmp_path, "recipes.md", "balances()")
+    broker.kill()
+    job.begin()
+    assert "BrokerUnavailable" in job.end()[1].splitlines()[-1]
+    job.begin()
+    broker.start()
+    assert job.end() == (0, "")
+    for delay_s in (0.3, 0.5, 0.7):
+        job.begin()
+        time.sleep(delay_s)
+        broker.kill()
+        broker.start()
+        assert job.end() == (0, ""), "its assertions on the table hold"
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        job.begin()
+        time.sleep(0.5)
+        job.process.send_signal(number)
+        job.end()
+    job.begin()
+    assert job.end() == (0, "")
+
+
+@pytest.mark.slow
+def test_a_shell_job_of_a_group_loses_nothing(broker: BrokerProcess, tmp_path: Path) -> None:
+    asyncio.run(_prepare(broker.address, "visits", VISITS))
+    (block,) = [each for each in blocks_of(PAGES / "recipes.md") if "--group nightly-export" in each.text]
+    text = block.text.replace("warmlog", f"{sys.executable} -m warmlog --broker {broker.address}", 1)
+
+    def run() -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(["sh", "-c", f"exec {text.strip()}"], cwd=tmp_path, stderr=subprocess.PIPE)
+
+    broker.kill()
+    away = run()
+    _, errors = away.communicate(timeout=60)
+    assert away.returncode == 1
+    assert errors.startswith(b"warmlog: ")
+    broker.start()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        running = run()
+        time.sleep(0.6)
+        running.send_signal(number)
+        running.communicate(timeout=60)
+    running = run()
+    broker.kill()
+    broker.start()
+    assert running.communicate(timeout=120)[1] == b""
+    assert running.returncode == 0
+    assert set((tmp_path / "visits.txt").read_bytes().splitlines()) == set(VISITS)
 
 
 def test_an_application_without_asyncio_says_503_while_the_broker_is_away(tmp_path: Path) -> None:
