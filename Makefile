@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka test-prometheus test-helm test-docker test-console test-cluster chaos power-loss soak fuzz group-simulation classic-simulation transaction-simulation replication-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-kafka bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
+.PHONY: help dev demo test test-slow test-kafka test-prometheus test-helm test-docker test-console test-site test-cluster chaos power-loss soak fuzz group-simulation classic-simulation transaction-simulation replication-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-kafka bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
 .NOTPARALLEL:
 
 help:
@@ -40,6 +40,7 @@ help:
 	@echo 'make test-helm  the tests of the Helm chart, with a helm that it builds (Go)'
 	@echo 'make test-docker  the image, built and run by a Docker engine; as root, needs docker and what the Dockerfile fetches'
 	@echo 'make test-console  the tests of the console in a Chromium, which it installs (Debian)'
+	@echo 'make test-site  the documentation in the same Chromium: what fits, what is drawn, what the search finds'
 	@echo 'make test-cluster  the tests of several brokers and their etcd, which it installs (Debian)'
 	@echo 'make chaos      N faults by chance against a busy broker, from SEED on (N=200 SEED=1 KINDS=kill,power,...)'
 	@echo 'make power-loss CUTS power cuts under load: what of the page cache is lost, and what may be (CUTS=36 SEED=1)'
@@ -98,6 +99,12 @@ test-helm: dev
 test-docker: dev
 	@docker info >/dev/null
 	@$(BIN)/python -m pytest -m slow tests/integration/test_deploy_docker.py $(PYTEST_ARGS)
+
+test-site: docs
+	@command -v chromium >/dev/null || tools/apt-install 'the tests of the site need Chromium' chromium
+	@$(BIN)/python -c 'import playwright' 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --group console
+	@$(BIN)/python -m pytest -m slow tests/docs/test_site_in_browser.py $(PYTEST_ARGS)
 
 test-console: dev
 	@command -v chromium >/dev/null || tools/apt-install 'the tests of the console need Chromium' chromium

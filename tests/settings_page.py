@@ -13,12 +13,16 @@ This is so everywhere: in a file, in an environment variable, on the command lin
 
 
 def describe_settings(table: Sequence[Setting]) -> str:
-    """The table as Markdown."""
-    lines = [
-        "| setting | default | allowed | unit | altered while running | what it does |",
-        "|---|---|---|---|---|---|",
+    """The table as Markdown: a heading for each setting, so that it can be linked, and what it does comes first."""
+    return "\n".join(f"### `{row.name}`\n\n{row.sentence}\n{_facts(row)}" for row in table)
+
+
+def _facts(row: Setting) -> str:
+    default = row.format(row.default)
+    facts = [
+        f"*default* {default} {row.unit}".rstrip() if default else "",
+        f"*allowed* {row.allowed}" if row.allowed else "",
+        "*altered while running*" if row.is_dynamic else "",
     ]
-    for row in table:
-        default, altered = row.format(row.default), "yes" if row.is_dynamic else ""
-        lines.append(f"| `{row.name}` | {default} | {row.allowed} | {row.unit} | {altered} | {row.sentence} |")
-    return "\n".join(lines) + "\n"
+    told = " · ".join(filter(None, facts))
+    return f"\n{told}\n" if told else ""

@@ -1,6 +1,5 @@
 """A Chromium, a broker and its console: `make test-console`."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,9 +8,9 @@ from typing import Any
 import pytest
 
 from broker_process import BrokerProcess
+from chromium import CHROMIUM, launched
 from console_process import ConsoleProcess
 
-CHROMIUM = shutil.which("chromium")
 NOT_OURS = ("WebSocket connection", "net::ERR_", "the server responded with a status of")
 """What a browser says while the console or its broker is away."""
 
@@ -26,12 +25,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 class Browser:

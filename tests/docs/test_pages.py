@@ -37,6 +37,26 @@ def test_what_is_not_code_has_a_valid_syntax(page: Path) -> None:
             _check_syntax(page, block)
 
 
+MOST_COLUMNS, MOST_WORDS = 100, 75
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_lines_of_code_fit_into_their_boxes(page: Path) -> None:
+    """At 1,366 px; `make test-site` measures it."""
+    for block in BLOCKS[page]:
+        for number, line in enumerate(block.text.splitlines(), start=block.line):
+            assert len(line) <= MOST_COLUMNS, f"{page}:{number}: {len(line)} columns"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "reference"], ids=page_name)
+def test_a_paragraph_has_one_thing_to_say(page: Path) -> None:
+    """The usual case first; exceptions are a list, or a note of their own."""
+    text = re.sub(r"^ *```.*?^ *```", "\n", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for paragraph in re.split(r"\n\s*\n|\n(?= *(?:-|\d+\.|\|) )", text):
+        words = len(paragraph.split())
+        assert words <= MOST_WORDS or paragraph.startswith("|"), f"{page}: {words} words: {paragraph[:60]}"
+
+
 DELETED = re.compile(r"(?:rm -r\S*|(?:topic|group) delete|delete_topic\(|delete_group\() *[\"']?([\w./-]+)")
 
 

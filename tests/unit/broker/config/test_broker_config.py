@@ -173,10 +173,10 @@ def test_a_file_that_is_missing_is_named() -> None:
         load_settings(DIRECTORY, file=Path("zero\0byte.toml"), environment={})
 
 
-def test_the_documentation_has_a_row_for_each_setting() -> None:
+def test_the_documentation_has_a_heading_for_each_setting() -> None:
     text = describe_settings(BROKER_SETTINGS)
     for setting in BROKER_SETTINGS:
-        assert f"| `{setting.name}` |" in text
+        assert f"### `{setting.name}`\n" in text
 
 
 # The mistakes of a file, and where settings come from

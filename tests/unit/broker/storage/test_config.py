@@ -144,7 +144,7 @@ def test_what_is_allowed_comes_back_as_it_was_written(settings: dict[str, str]) 
 def test_the_documentation_has_every_setting_once() -> None:
     text = describe_settings(TOPIC_SETTINGS)
     for setting in TOPIC_SETTINGS:
-        assert text.count(f"| `{setting.name}` |") == 1
+        assert text.count(f"### `{setting.name}`\n") == 1
         assert setting.sentence.endswith((".", ")."))
 
 

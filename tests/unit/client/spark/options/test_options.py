@@ -400,16 +400,16 @@ def test_sizes_that_are_none_are_refused(text: str) -> None:
 
 
 def describe_options() -> str:
-    """Return the table as Markdown."""
-    lines = ["| option | type | default | for | meaning |", "|---|---|---|---|---|"]
+    """Return the table as Markdown: a heading for each option, so that it can be found and linked."""
+    parts = []
     for option in OPTIONS.values():
         uses = ", ".join(
             use.name.lower() for use in (Use.BATCH, Use.STREAM, Use.WRITE) if use in option.use and use.name
         )
         names = " or ".join(f"`{name}`" for name in (option.name, *option.aliases))
-        default = f"`{option.default}`" if option.default else ""
-        lines.append(f"| {names} | {option.kind} | {default} | {uses} | {option.sentence} |")
-    return "\n".join(lines) + "\n"
+        default = f" · *default* `{option.default}`" if option.default else ""
+        parts.append(f"## {names}\n\n{option.sentence}\n\n*for* {uses} · *type* {option.kind}{default}\n")
+    return "\n".join(parts)
 
 
 def test_the_description_names_every_option() -> None:
