@@ -16,6 +16,10 @@ from etcd_process import EtcdProcess, needs_etcd
 from waiting import wait_until
 from warmlog import Admin, Consumer, Producer
 from warmlog.cli.app import build_program
+from warmlog_broker.cluster.keys import Keys
+from warmlog_broker.cluster.records import PartitionKey
+from warmlog_broker.cluster.view import View
+from warmlog_broker.etcd.client import EtcdClient
 
 pytestmark = needs_etcd
 
@@ -109,6 +113,63 @@ def test_another_member_of_the_in_sync_set_is_elected(cluster: ClusterProcesses)
         run(cluster, "elect", "elected", "--leader", str(node))
     assert "is not in sync" in run(cluster, "elect", "elected", "--leader", "9", code=1)
     assert "nothing had to be changed" in run(cluster, "elect", "elected", "0", "--unclean", "1", "--yes"), "it has one"
+
+
+def test_how_many_replicas_must_have_a_record_is_a_setting_of_the_topic(cluster: ClusterProcesses) -> None:
+    create(cluster.brokers[1], "required", 3)
+
+    def required() -> set[int]:
+        return {number for topic, number in min_isr_of(cluster).items() if topic == "required"}
+
+    assert required() == {2}, "a majority"
+
+    async def alter() -> None:
+        async with Admin(cluster.brokers[2].address) as admin:
+            await admin.alter_topic("required", set={"min.insync.replicas": 3})
+
+    asyncio.run(alter())
+    wait_until(lambda: required() == {3})
+
+
+def min_isr_of(cluster: ClusterProcesses) -> dict[str, int]:
+    """What the record of each topic's first partition says."""
+
+    async def read() -> dict[str, int]:
+        client = EtcdClient(cluster.etcd.options)
+        view = View(client, Keys(cluster.cluster_id), -1)
+        await view.begin()
+        await client.close()
+        records = {key: seen.record for key, seen in view.records.items()}
+        return {name: records[PartitionKey(topic.topic_id, 0)].min_isr for name, topic in view.state.topics.items()}
+
+    return asyncio.run(read())
+
+
+def test_only_a_replica_that_may_lack_records_is_left_and_leads_by_an_operators_word(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path / "c", brokers=2) as cluster:
+
+        async def create_alone() -> None:
+            async with Admin(cluster.brokers[1].address) as admin:
+                configs = {"min.insync.replicas": 1}
+                await admin.create_topic("u", partitions=1, replication_factor=2, configs=configs)
+
+        asyncio.run(create_alone())
+        produce(cluster.brokers[1], "u", b"1")
+        (row,) = [row for row in ask(cluster, "brokers") if not row["leads"]]
+        late, leader = row["node"], 3 - row["node"]
+        cluster.brokers[late].kill()
+        shutil.rmtree(cluster.brokers[late].data_dir)
+        wait_until(lambda: not ask(cluster, "brokers")[late - 1]["endpoints"])
+        run(cluster, "replace", str(late), "--yes")
+        produce(cluster.brokers[leader], "u", b"2")
+        cluster.brokers[leader].kill()
+        wait_until(lambda: not ask(cluster, "brokers")[leader - 1]["endpoints"])
+        cluster.brokers[late].start()
+        assert "no leader" in run(cluster, "status", code=1)
+        run(cluster, "elect", "u", "--unclean", str(late), "--yes", "--wait", "20")
+        assert values_of(cluster.brokers[late], "u") == [], "all was lost, as the operator has said"
+        produce(cluster.brokers[late], "u", b"3")
+        assert values_of(cluster.brokers[late], "u") == [b"3"]
 
 
 def test_what_cannot_be_is_refused_with_the_reason(cluster: ClusterProcesses) -> None:

@@ -70,7 +70,7 @@ class Member:
         self._node = node
         self._directories = directories
         self.view = View(self._etcd, Keys(config.cluster_id), config.node_id)
-        self.store = EtcdStore(self._etcd, self.view)
+        self.store = EtcdStore(self._etcd, self.view, config.topic_defaults)
         self.cluster_view = EtcdClusterView(self.view)
         described = Description(
             endpoints={each.name: each.advertised or (each.host, ports[each.name]) for each in config.all_listeners},

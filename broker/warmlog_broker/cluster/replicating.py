@@ -15,6 +15,7 @@ from warmlog_broker.cluster.replicas import Node, Replicas
 from warmlog_broker.cluster.requests import ClusterRequests
 from warmlog_broker.cluster.serving import Serving
 from warmlog_broker.cluster.session import Session
+from warmlog_broker.cluster.store import wanted_min_isr
 from warmlog_broker.cluster.view import Applied, View
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.on_demand import Coordinators
@@ -189,11 +190,15 @@ class Replicating:
             _log.warning("an order that is carried out cannot be deleted: %s", error)
 
     def _repeat_orders(self) -> None:
-        """Do what could not be done before, as a replica was not in sync, or not ready to lead."""
+        """Do what could not be done before, as a replica was not in sync, or not ready to lead; and take settings."""
         for key, order in list(self._view.orders.items()):
             if (driver := self.replicas.find(key)) is not None:
                 self._carry_out(driver, order)
                 self._tasks.start(self._end_order(key), name="end an order")
+        for driver in self.replicas:
+            record = driver.replica.record
+            if driver.replica.leading is not None and not record.adding and not record.removing:
+                driver.do(ev.MinIsrSet(wanted_min_isr(driver.partition.config, len(record.replicas))))
         if self._view.node in self._view.drained:
             for driver in self.replicas:
                 if self._able(driver):

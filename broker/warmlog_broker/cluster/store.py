@@ -61,6 +61,7 @@ from warmlog_broker.replication import record as records
 from warmlog_broker.replication.placement import place
 from warmlog_broker.replication.record import Author, PartitionRecord
 from warmlog_broker.runtime.clock import now_ms
+from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_protocol.errors import InvalidReplicationFactor, StorageError
 
@@ -91,13 +92,20 @@ class Plan:
         self.operations.append(Delete(compare.key))
 
 
+def wanted_min_isr(config: LogConfig, replicas: int) -> int:
+    """Return how many replicas of a partition must have a record: as its topic says, or a majority."""
+    return config.min_insync_replicas or replicas // 2 + 1
+
+
 class EtcdStore:
     """The facts of a cluster in etcd, as the view has them."""
 
     is_alone = False
 
-    def __init__(self, etcd: Coordination, view: View) -> None:
+    def __init__(self, etcd: Coordination, view: View, defaults: LogConfig | None = None) -> None:
+        """`defaults` are the settings of a topic without its own."""
         self.view = view
+        self._defaults = defaults or LogConfig()
         self.left_open: frozenset[TopicPartition] = frozenset()
         """The partitions whose logs the last stop of this broker did not close."""
         self._etcd = etcd
@@ -220,7 +228,7 @@ class EtcdStore:
             return
         first = int.from_bytes(topic.topic_id[:4])
         placed = place(self._racks(), partitions=numbers.stop, factor=factor, first=first)
-        min_isr = int(settings.get("min.insync.replicas", 0)) or factor // 2 + 1
+        min_isr = wanted_min_isr(LogConfig.from_settings(settings, base=self._defaults), factor)
         for at in range(0, len(numbers), RECORDS_A_TRANSACTION):
             plan = Plan(self._author())
             for number in numbers[at : at + RECORDS_A_TRANSACTION]:

@@ -16,6 +16,7 @@ from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import InvalidConfig, did_you_mean
 
 UNLIMITED = -1
+MAX_INT16 = 2**15 - 1
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
 
@@ -224,6 +225,13 @@ class LogConfig(Struct, metaclass=SettingsClass, frozen=True):
         maximum=1,
     )
     min_compaction_lag_ms: int = setting(0, "Records are not compacted for at least this long.", unit="ms")
+    min_insync_replicas: int = setting(
+        0,
+        "How many replicas of a partition must have a record on disk before it is acknowledged (acks=all) and read; 0: "
+        "a majority of them. Never more than it has, which is one without a cluster.",
+        unit="replicas",
+        maximum=MAX_INT16,
+    )
     preallocate: bool = setting(False, "Whether the file of a new segment is created with its full size.")
     retention_bytes: int = setting(
         -1,

@@ -120,15 +120,17 @@ def test_trap_24_settings_of_a_cluster_are_taken_and_named_in_the_log(
     caplog.set_level("INFO")
     config = API["CreateTopics"].request.CreatableTopicConfig
     foreign = [
+        config("unclean.leader.election.enable", "true"),
         config("min.insync.replicas", "2"),
         config("remote.storage.enable", "false"),
         config("retention.ms", "1000"),
     ]
     (told,) = client.call("CreateTopics", 5, topics=[new_topic("foreign", configs=foreign)]).topics
     assert told.error_code == 0
-    assert "for topic 'foreign' what has no effect here: min.insync.replicas=2" in caplog.text
+    assert "for topic 'foreign' what has no effect here: unclean.leader.election.enable=true" in caplog.text
     assert "remote.storage.enable" not in caplog.text
     assert own.describe_topic("foreign").configs["retention.ms"].value == "1000"
+    assert own.describe_topic("foreign").configs["min.insync.replicas"].value == "2"
 
 
 def test_trap_26_each_topic_is_in_the_response(client: KafkaClient, own: Admin) -> None:
@@ -166,7 +168,7 @@ def test_trap_23_settings_have_their_source_and_every_name_that_tools_look_for(c
         assert (entries["retention.ms"].value, entries["retention.ms"].config_source) == ("5000", 1)
         assert (entries["cleanup.policy"].value, entries["cleanup.policy"].config_source) == ("delete", 5)
         assert [each.source for each in entries["retention.ms"].synonyms] == [1]
-        assert entries["min.insync.replicas"].value == "1"
+        assert entries["min.insync.replicas"].value == "0"
         assert entries["retention.ms"].config_type == (5 if version >= 3 else 0)
     of_broker = {each.name: each for each in describe(client, 4, BROKER, "1").configs}
     looked_for = (

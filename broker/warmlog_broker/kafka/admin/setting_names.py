@@ -27,6 +27,7 @@ BROKER_NAMES: Mapping[str, str] = {
     "log.segment.bytes": "segment.bytes",
     "log.segment.delete.delay.ms": "file.delete.delay.ms",
     "message.max.bytes": "max.message.bytes",
+    "min.insync.replicas": "min.insync.replicas",
 }
 """What Kafka calls the default of a topic's setting on the broker, and that setting."""
 FOREIGN_TOPIC_SETTINGS: Mapping[str, str] = {
@@ -40,7 +41,6 @@ FOREIGN_TOPIC_SETTINGS: Mapping[str, str] = {
     "message.downconversion.enable": "true",
     "message.format.version": "3.0-IV1",
     "message.timestamp.difference.max.ms": "9223372036854775807",
-    "min.insync.replicas": "1",
     "remote.log.copy.disable": "false",
     "remote.log.delete.on.disable": "false",
     "remote.storage.enable": "false",
@@ -53,7 +53,6 @@ FOREIGN_BROKER_SETTINGS: Mapping[str, str] = {
     "delete.topic.enable": "true",
     "inter.broker.protocol.version": "3.9",
     "log.message.format.version": "3.0-IV1",
-    "min.insync.replicas": "1",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "unclean.leader.election.enable": "false",

@@ -20,7 +20,7 @@ from warmlog_protocol.errors import InvalidConfig
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 """As in the sample."""
-SETTINGS = {"retention.ms": "3600000", "cleanup.policy": "delete,compact", "min.insync.replicas": "2"}
+SETTINGS = {"retention.ms": "3600000", "cleanup.policy": "delete,compact", "local.retention.ms": "2"}
 TOPICS = {"flights": FakeTopic(settings=SETTINGS), "transfers": FakeTopic(), "elsewhere": FakeTopic(error=(29, "no"))}
 
 
@@ -53,7 +53,7 @@ def test_only_what_was_set_on_a_topic_is_taken_and_only_topics_to_take_over_are_
             "flights": {"retention.ms": "3600000", "cleanup.policy": "compact,delete"},
             "transfers": {},
         }
-        assert configs.unknown == {"flights": ["min.insync.replicas"]}
+        assert configs.unknown == {"flights": ["local.retention.ms"]}
         assert configs.partitions == {"flights": 1, "transfers": 1}
         assert ask_kafka(server.address, [kafka], frozenset({"transfers"})).partitions == {"transfers": 1}
 
