@@ -7,6 +7,8 @@ from pathlib import Path
 LATER = {
     "warmlog": "the client",
     "warmlog_transport": "the connections of a client",
+    "warmlog_broker.cluster": "one broker of several, with cluster.etcd",
+    "warmlog_broker.etcd": "the same",
     "warmlog_broker.coordinator.framework": "groups and transactions, by the first request for them",
     "warmlog_broker.coordinator.group": "the same",
     "warmlog_broker.coordinator.transaction": "the same",

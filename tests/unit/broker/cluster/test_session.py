@@ -1,0 +1,169 @@
+"""The registration of a broker, and whether its disks are those that left, over an etcd that does what etcd may."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from fake_coordination import FakeCoordination
+from waiting import until
+from warmlog_broker.cluster import session as module
+from warmlog_broker.cluster.keys import Keys, NodeValue, Registration, to_bytes
+from warmlog_broker.cluster.session import Description, NodeInUse, Session
+from warmlog_broker.cluster.start import are_disks_old
+from warmlog_broker.cluster.view import View
+from warmlog_broker.data_dirs.loader import StartRefused
+from warmlog_broker.etcd.coordination import Put
+from warmlog_broker.metadata.log_file import MetadataLog
+from warmlog_broker.metadata.store import NodeStore
+
+KEYS = Keys("test")
+DESCRIBED = Description(
+    endpoints={"default": ("h", 1)}, peer_listener="default", directories=["d1"], rack="r", version="1"
+)
+
+
+class Broker:
+    """The session of broker 1, with its view and its node file."""
+
+    def __init__(self, etcd: FakeCoordination, node: NodeStore) -> None:
+        self.view = View(etcd, KEYS, 1)
+        self.node = node
+        self.session = Session(etcd, self.view, node, DESCRIBED, 1000)
+
+    async def start(self) -> None:
+        await self.view.begin()
+        self.following = asyncio.create_task(self.view.follow())
+        await self.session.begin_incarnation()
+        await self.session.register(was_clean=True)
+
+    async def stop(self) -> None:
+        self.session.abandon()
+        self.following.cancel()
+        await asyncio.wait([self.following])
+
+
+def opened(directory: Path) -> MetadataLog:
+    directory.mkdir(exist_ok=True)
+    return MetadataLog.open(directory)[0]
+
+
+@asynccontextmanager
+async def broker_on(etcd: FakeCoordination, directory: Path) -> AsyncIterator[Broker]:
+    log = opened(directory)
+    with ThreadPoolExecutor(1) as threads:
+        node = NodeStore(log, threads)
+        broker = Broker(etcd, node)
+        try:
+            yield broker
+        finally:
+            if hasattr(broker, "following"):
+                await broker.stop()
+            await node.close()
+
+
+@pytest.fixture
+def etcd() -> FakeCoordination:
+    return FakeCoordination()
+
+
+async def test_a_lease_that_etcd_ends_early_costs_a_registration(etcd: FakeCoordination, tmp_path: Path) -> None:
+    async with broker_on(etcd, tmp_path / "d") as broker:
+        await broker.start()
+        first = broker.session.broker_epoch
+        assert broker.view.brokers[1].broker_epoch == first
+        broker.session.begin()
+        etcd.end(next(iter(etcd._leases)))
+        await until(lambda: broker.session.broker_epoch > first)
+        await until(lambda: broker.view.brokers[1].broker_epoch == broker.session.broker_epoch)
+        assert broker.session.incarnation == 1, "it is the same start"
+
+
+async def test_a_registration_under_another_broker_epoch_is_asked_for(etcd: FakeCoordination, tmp_path: Path) -> None:
+    async with broker_on(etcd, tmp_path / "d") as broker:
+        await broker.start()
+        first = broker.session.broker_epoch
+        broker.session.begin()
+        broker.session.renew()
+        await until(lambda: broker.session.broker_epoch > first)
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3, 4])
+async def test_a_start_whose_outcomes_are_lost_registers_once(
+    etcd: FakeCoordination, tmp_path: Path, lost: int
+) -> None:
+    async with broker_on(etcd, tmp_path / "d") as broker:
+        etcd.lose_outcomes = lost
+        await broker.start()
+        assert broker.view.brokers[1].broker_epoch == broker.session.broker_epoch
+        assert broker.session.stored_mark() == (1, 0)
+
+
+async def test_while_etcd_is_away_the_registration_is_kept_by_whoever_leads_etcd(
+    etcd: FakeCoordination, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.02)
+    async with broker_on(etcd, tmp_path / "d") as broker:
+        await broker.start()
+        first = broker.session.broker_epoch
+        broker.session.begin()
+        etcd.is_away = True
+        await asyncio.sleep(0.5)
+        assert broker.session.broker_epoch == first
+        (lease,) = etcd._leases
+        ttl_s, _, leased = etcd._leases[lease]
+        etcd._leases[lease] = (ttl_s, time.monotonic() + ttl_s, leased)  # as etcd's next leader does
+        etcd.is_away = False
+        await asyncio.sleep(0.5)
+        assert broker.session.broker_epoch == first
+
+
+async def test_another_broker_with_the_node_id_is_found_by_its_directories(
+    etcd: FakeCoordination, tmp_path: Path
+) -> None:
+    other = Registration(uuid="o", endpoints={"default": ("other", 7)}, peer_listener="default", directories=["d9"])
+    async with broker_on(etcd, tmp_path / "d") as broker:
+        await broker.view.begin()
+        broker.following = asyncio.create_task(broker.view.follow())
+        await broker.session.begin_incarnation()
+        await etcd.txn([], [Put(KEYS.broker(1), to_bytes(other))])
+        broker.view.items.clear()  # it has not heard of that yet
+        with pytest.raises(NodeInUse, match=r"node.id 1 is in use by the broker at other:7"):
+            await broker.session._register()
+
+
+async def test_two_that_write_the_mark_of_one_node_find_each_other(etcd: FakeCoordination, tmp_path: Path) -> None:
+    async with broker_on(etcd, tmp_path / "d") as broker:
+        await broker.start()
+        broker.following.cancel()
+        await etcd.txn([], [Put(KEYS.node(1), to_bytes(NodeValue(incarnation=9, beat=9, directories=["d9"])))])
+        with pytest.raises(NodeInUse, match=r"needs its own node\.id"):
+            await broker.session.begin_incarnation()
+
+
+async def test_disks_are_compared_with_what_etcd_has(etcd: FakeCoordination, tmp_path: Path) -> None:
+    async def compared(directory: Path) -> bool:
+        async with broker_on(etcd, directory) as broker:
+            await broker.view.begin()
+            return are_disks_old(broker.view, broker.session, broker.node.state)
+
+    async with broker_on(etcd, tmp_path / "d") as broker:
+        await broker.start()
+    image = (tmp_path / "d" / "metadata.log").read_bytes()
+    assert not await compared(tmp_path / "d")
+    async with broker_on(etcd, tmp_path / "d") as broker:
+        await broker.start()
+        assert broker.session.incarnation == 2
+    assert not await compared(tmp_path / "d")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "metadata.log").write_bytes(image)
+    assert await compared(tmp_path / "old"), "an image of before the second start"
+    with pytest.raises(StartRefused, match="cluster replace 1"):
+        await compared(tmp_path / "new")
+    etcd.store.__init__()  # type: ignore[misc] # as one that lost its data
+    with pytest.raises(StartRefused, match="etcd has lost what it had confirmed"):
+        await compared(tmp_path / "d")
