@@ -124,6 +124,7 @@ FAMILIES: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
             "reassign": ("commands.cluster.change:reassign", "Move partitions to other brokers."),
             "drain": ("commands.cluster.change:drain", "Let a broker hand over what it leads."),
             "replace": ("commands.cluster.change:replace", "Let a broker start with new disks."),
+            "demo": ("commands.cluster.demo:demo", "Show three brokers on this machine, one of which is killed."),
         },
     ),
     "index": (
