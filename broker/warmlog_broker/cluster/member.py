@@ -135,7 +135,6 @@ class Member:
 
     async def leave(self) -> None:
         """End the registration, after the logs are closed."""
-        await self.replicating.end()
         await self.session.end()
         self._tasks.cancel()
         await self._tasks.finish(1.0)

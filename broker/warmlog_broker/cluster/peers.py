@@ -20,9 +20,11 @@ from warmlog_protocol.errors import (
     InvalidRequest,
     WarmlogError,
 )
+from warmlog_protocol.messages import HandshakeResponse
 from warmlog_protocol.sasl.credential import SALT_BYTES
 from warmlog_protocol.sasl.derivation import make_credential
 from warmlog_protocol.sasl.scram import ClientExchange, ScramError, ServerExchange
+from warmlog_protocol.wire.login import Login
 from warmlog_transport.address import Address
 from warmlog_transport.connection import Connection
 from warmlog_transport.options import ConnectionOptions
@@ -34,6 +36,18 @@ _log = logging.getLogger(__name__)
 
 OnChange = Callable[[bool], None]
 """Called with True when the connection is there, with False when it is lost or could not be made."""
+
+
+class PeerOptions(ConnectionOptions):
+    """How a broker connects to another one: it does not log in, also where clients have to, since PeerHello follows."""
+
+    def login(self, _address: Address, _broker: HandshakeResponse) -> Login:
+        return _nothing()
+
+
+def _nothing() -> Login:
+    yield from ()
+    return 0.0
 
 
 class Identity:

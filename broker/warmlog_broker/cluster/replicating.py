@@ -8,7 +8,7 @@ from pathlib import Path
 from warmlog_broker.cluster.driver import Driver
 from warmlog_broker.cluster.fetching import BetweenBrokers, Fetching
 from warmlog_broker.cluster.keys import OrderValue
-from warmlog_broker.cluster.peers import Identity, Peers
+from warmlog_broker.cluster.peers import Identity, PeerOptions, Peers
 from warmlog_broker.cluster.ports import ClusterEnrolment, OtherBrokers
 from warmlog_broker.cluster.records import PartitionKey, Records
 from warmlog_broker.cluster.replicas import Node, Replicas
@@ -64,8 +64,8 @@ def peer_options(config: BrokerConfig) -> ConnectionOptions:
     """Return how this broker connects to the others: by TLS if the listener for brokers has it."""
     name = f"broker-{config.node_id}"
     if not config.peer_listener.uses_tls:
-        return ConnectionOptions(client_name=name)
-    return ConnectionOptions(
+        return PeerOptions(client_name=name)
+    return PeerOptions(
         client_name=name,
         ssl=True,
         ssl_cafile=config.tls_ca_file,
@@ -128,7 +128,7 @@ class Replicating:
 
     def requests(self, topics: Topics, cluster: ClusterStore, coordinators: Coordinators) -> ClusterRequests:
         """Return what answers other brokers."""
-        others = OtherBrokers(self.replicas, self.peers, topics)
+        others = coordinators.elsewhere = OtherBrokers(self.replicas, self.peers, topics)
 
         def enrol(
             transactional_id: str, producer: Incarnation, topic: str, partition: int, *, is_enrolled: bool

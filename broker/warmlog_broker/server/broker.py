@@ -237,6 +237,8 @@ class Broker:
         await self.services.coordinators.stop()
         await self._tasks.finish(TASKS_TIMEOUT_S)
         await self._engine.stop_maintenance()
+        if self._member is not None:
+            await self._member.replicating.end()
         self._service_manager.tell(status("flushing"))
         await self._engine.directories.flush_all()
         is_clean = await self._engine.close_logs()
