@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka test-prometheus test-helm test-docker test-console test-site test-cluster chaos power-loss soak fuzz group-simulation classic-simulation transaction-simulation replication-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-kafka bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
+.PHONY: help dev demo test test-slow test-kafka test-prometheus test-helm test-docker test-console test-site test-cluster cluster-chaos bench-cluster chaos power-loss soak fuzz group-simulation classic-simulation transaction-simulation replication-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-kafka bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
 .NOTPARALLEL:
 
 help:
@@ -42,6 +42,8 @@ help:
 	@echo 'make test-console  the tests of the console in a Chromium, which it installs (Debian)'
 	@echo 'make test-site  the documentation in the same Chromium: what fits, what is drawn, what the search finds'
 	@echo 'make test-cluster  the tests of several brokers and their etcd, which it installs (Debian)'
+	@echo 'make cluster-chaos  N faults by chance against three brokers and their etcd, from SEED on (N=200 SEED=1)'
+	@echo 'make bench-cluster  three brokers of a cluster beside one, and how long failovers take'
 	@echo 'make chaos      N faults by chance against a busy broker, from SEED on (N=200 SEED=1 KINDS=kill,power,...)'
 	@echo 'make power-loss CUTS power cuts under load: what of the page cache is lost, and what may be (CUTS=36 SEED=1)'
 	@echo 'make soak       hold a share of the peak, and see what drifts; writes build/soak.json (MINUTES=30 SHARE=0.7)'
@@ -115,6 +117,12 @@ test-console: dev
 test-cluster: dev
 	@command -v etcd >/dev/null || tools/apt-install 'the tests of a cluster need etcd' etcd-server
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/integration/etcd tests/cluster $(PYTEST_ARGS)
+
+cluster-chaos: dev
+	@PYTHONPATH=tests $(BIN)/python -m cluster.chaos --faults $(N) --seed $(SEED)
+
+bench-cluster: dev
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.cluster
 
 chaos: dev
 	@tools/fuse

@@ -15,7 +15,7 @@ def read_all(
     """All records of topics that keep every offset, and of those that are compacted. `topics`: all there are."""
     with WireClient(address) as client:
         logs = {
-            (topic, partition): _read_log(client, topic, partition)
+            (topic, partition): read_log(client, topic, partition)
             for topic in log_topics
             for partition in range(partitions)
         }
@@ -40,7 +40,7 @@ def _offline(client: WireClient) -> list[str]:
     ]
 
 
-def _read_log(client: WireClient, topic: str, partition: int) -> FinalLog:
+def read_log(client: WireClient, topic: str, partition: int) -> FinalLog:
     """As far as there is something; what is removed meanwhile is not part of it."""
     log = FinalLog(0, [])
     try:

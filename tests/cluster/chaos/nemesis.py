@@ -1,0 +1,83 @@
+"""The faults: each begins, lasts for a while, and is over when it returns."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from broker_process import BrokerProcess
+from cluster_processes import ClusterProcesses
+
+Fault = Callable[[ClusterProcesses, Random], Awaitable[None]]
+
+
+async def kill(cluster: ClusterProcesses, luck: Random) -> None:
+    """SIGKILL of a broker; it comes back soon, or after the others have elected."""
+    broker = _one(cluster, luck)
+    await _in_thread(broker.kill)
+    await asyncio.sleep(luck.choice((0.0, 1.0, 4.0)))
+    await _in_thread(broker.start)
+
+
+async def stop(cluster: ClusterProcesses, luck: Random) -> None:
+    """A clean stop, and a start."""
+    broker = _one(cluster, luck)
+    await _in_thread(broker.terminate)
+    await _in_thread(broker.start)
+
+
+async def pause(cluster: ClusterProcesses, luck: Random) -> None:
+    """SIGSTOP of a broker, for less or for more than its session lasts."""
+    broker = _one(cluster, luck)
+    os.kill(broker.pid, signal.SIGSTOP)
+    await asyncio.sleep(luck.choice((0.3, 1.5, 5.0)))
+    os.kill(broker.pid, signal.SIGCONT)
+
+
+async def kill_all(cluster: ClusterProcesses, luck: Random) -> None:
+    """All brokers at once, and all come back, one after the other."""
+    brokers = list(cluster.brokers.values())
+    for broker in brokers:
+        assert broker.process is not None
+        broker.process.kill()
+    luck.shuffle(brokers)
+    for broker in brokers:
+        await _in_thread(broker.kill)
+        await _in_thread(broker.start)
+
+
+async def pause_etcd(cluster: ClusterProcesses, luck: Random) -> None:
+    """etcd does not answer for a while."""
+    member = cluster.etcd.members[0]
+    cluster.etcd.stop(member)
+    await asyncio.sleep(luck.choice((1.0, 6.0)))
+    cluster.etcd.go_on(member)
+
+
+async def kill_without_etcd(cluster: ClusterProcesses, luck: Random) -> None:
+    """A broker dies while etcd does not answer: nobody can be elected before it does."""
+    member, broker = cluster.etcd.members[0], _one(cluster, luck)
+    cluster.etcd.stop(member)
+    await _in_thread(broker.kill)
+    await asyncio.sleep(luck.choice((0.5, 3.0)))
+    cluster.etcd.go_on(member)
+    await _in_thread(broker.start)
+
+
+def _one(cluster: ClusterProcesses, luck: Random) -> BrokerProcess:
+    return luck.choice(list(cluster.brokers.values()))
+
+
+async def _in_thread(call: Callable[[], object]) -> None:
+    await asyncio.get_running_loop().run_in_executor(None, call)
+
+
+FAULTS: dict[str, Fault] = {
+    "kill": kill,
+    "stop": stop,
+    "pause": pause,
+    "kill-all": kill_all,
+    "etcd": pause_etcd,
+    "kill-without-etcd": kill_without_etcd,
+}

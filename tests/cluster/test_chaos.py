@@ -1,0 +1,24 @@
+"""A share of `make cluster-chaos`."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.chaos.run import run
+from etcd_process import needs_etcd
+
+pytestmark = needs_etcd
+
+
+def test_what_is_acknowledged_survives_a_few_faults(tmp_path: Path) -> None:
+    outcome = run(tmp_path, seed=1, faults=3, kinds=["kill", "stop", "pause"])
+    assert outcome.findings == []
+    assert outcome.acknowledged > 100
+    assert outcome.refused == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [11, 12, 13])
+def test_what_is_acknowledged_survives_all_kinds_of_faults(tmp_path: Path, seed: int) -> None:
+    outcome = run(tmp_path, seed=seed, faults=12)
+    assert outcome.findings == []
