@@ -211,6 +211,11 @@ class Driver:
                 f"{self.partition.key.directory_name}: this broker cannot know whether another one leads it now"
             )
 
+    def damaged(self, reason: str) -> None:
+        """As `Replication`."""
+        if self.replica.record.eligible - {self.replica.node}:
+            self.do(ev.Failed(reason))
+
     async def confirm(self) -> None:
         """As `Replication`."""
         asked_ms = self._shell.now_ms()
@@ -483,7 +488,7 @@ class Driver:
                 self._shell.start(self._rebuild(error, node))
                 return None
             except (DamagedLog, CorruptBatch) as error:
-                self.do(ev.Failed(f"damage at offset {answer.offset}: {error}"))
+                self.damaged(f"damage at offset {answer.offset}: {error}")
                 return None
             except ApiError as error:
                 self.partition.complain(f"a follower's fetch failed: {error}")

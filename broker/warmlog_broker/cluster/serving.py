@@ -99,7 +99,7 @@ class _Session:
             try:
                 await asyncio.get_running_loop().run_in_executor(self._threads, _read_through, _slices_of(reply))
             except (OSError, MemoryError, ApiError) as error:
-                driver.do(ev.Failed(f"what a follower asks for cannot be read: {error}"))
+                driver.damaged(f"what a follower asks for cannot be read: {error}")
             else:
                 readable.append((driver, reply))
         return _message(readable)

@@ -202,6 +202,8 @@ def _read(
             data = log.reader.read(wanted.fetch_offset, left_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
         except DamagedLog as error:
             partition.complain(f"damaged or lost: {error}")
+            if partition.replication is not None:
+                partition.replication.damaged(str(error))
             raise
     else:
         data = FetchData(LogOffsetMetadata(wanted.fetch_offset), [], 0, False)

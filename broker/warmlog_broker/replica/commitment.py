@@ -33,6 +33,13 @@ class Replication(Protocol):
         """Raise NotLeaderOrFollower unless this broker has surely led a short while ago."""
         ...
 
+    def damaged(self, reason: str) -> None:
+        """Note that records below the high watermark are damaged here: another replica leads, and this one is refilled.
+
+        No-op if no other one may lead.
+        """
+        ...
+
     async def confirm(self) -> None:
         """Return once this broker has surely led after the call began, and knows all that was committed before.
 

@@ -111,6 +111,7 @@ class Room:
         self._views: dict[int, asyncio.Task[None]] = {}
         self._leases: dict[int, int] = {}
         self._incarnations = 0
+        self._registering: asyncio.Task[None] | None = None
 
     async def create(self, *nodes: int, min_isr: int = 2) -> None:
         """Create the partition, led by the first node; the brokers start."""
@@ -140,8 +141,11 @@ class Room:
         async def checkpoint(_: Partition) -> None:
             await asyncio.sleep(0)
 
+        def register() -> None:
+            self._registering = asyncio.create_task(self.register(node))
+
         replicas = self.brokers[node] = Replicas(
-            Node(node, self._incarnations, self.threads, checkpoint, lambda: None, lambda *_: None, TIMES),
+            Node(node, self._incarnations, self.threads, checkpoint, register, lambda *_: None, TIMES),
             self.records,
             FakeMessages(self, node),
         )

@@ -141,3 +141,30 @@ async def test_a_follower_whose_disk_refuses_takes_it_later(room: Room) -> None:
     disk.room.is_short = False
     await acknowledged
     await room.agree(1, 2, 3)
+
+
+async def test_a_leader_with_damage_lets_another_one_lead_and_is_refilled(room: Room) -> None:
+    await room.create(1, 2, 3)
+    for number in range(3):
+        await room.produce(b"value-%d" % number)
+    await room.agree(1, 2, 3)
+    (path,) = (room.path / "1").glob("*/*.log")
+    before = room.content(2)
+    with path.open("r+b") as file:
+        file.write(bytes(40))
+    driver = room.brokers[1].find(KEY)
+    assert driver is not None
+    driver.damaged("the first batch has no header")
+    assert await room.led() in (2, 3)
+    await room.until(lambda: room.partitions[1].log.log_end_offset == 3)
+    await room.until(lambda: in_sync(room, 1, 2, 3))
+    assert room.content(1) == before
+
+
+async def test_the_last_copy_is_not_given_away_because_of_damage(room: Room) -> None:
+    await room.create(1, min_isr=1)
+    await room.produce(b"x")
+    driver = room.brokers[1].find(KEY)
+    assert driver is not None
+    driver.damaged("a batch has no header")
+    assert await room.produce(b"y") == 1
