@@ -6,7 +6,8 @@ and compaction. What takes time (a write of the record, a cut) is a task that re
 
 A follower's fetch is held until there is something to say: more of the log, a question of a client that needs its echo
 (`confirm`), or a higher high watermark, for which a quarter of `confirmation_ms` is waited, as under load it goes with
-the batches. After half of `confirmation_ms` it is answered anyway, since the leader has to confirm itself.
+the batches. After three eighths of `confirmation_ms` it is answered anyway: the leader has to confirm itself, and asks
+the store after half of that.
 """
 
 import asyncio
@@ -223,7 +224,7 @@ class Driver:
             return
         confirmed: asyncio.Future[None] = self._loop.create_future()
         self._questions[confirmed] = asked_ms
-        self._look()
+        self.look()
         reading = self._loop.call_later(READ_S, self._shell.read_soon)
         try:
             async with asyncio.timeout(self.replica.times.confirmation_ms / 1000):
@@ -280,7 +281,7 @@ class Driver:
                 self._tell_progress()
         finally:
             self._is_busy = False
-        self._look()
+        self.look()
 
     def _tell_progress(self) -> None:
         """Tell the replica how far the log has come by itself."""
@@ -442,7 +443,7 @@ class Driver:
     def tick(self) -> None:
         self.do(ev.Ticked())
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Answer what there is something to say to."""
         answered = [each for each, asked_ms in self._questions.items() if self._is_confirmed(asked_ms)]
         if self._deletions:
@@ -461,7 +462,7 @@ class Driver:
         log, confirmation_ms = self.replica.log, self.replica.times.confirmation_ms
         return (
             log.end > fetch.offset
-            or waits_ms >= confirmation_ms // 2
+            or waits_ms >= confirmation_ms * 3 // 8
             or (waits_ms >= confirmation_ms // 4 and log.high_watermark > self._told.get(node, -1))
             or (waits_ms >= DELETION_MS and bool(self._deletions))
             or any(fetch.echo_ms <= asked_ms for asked_ms in self._questions.values())

@@ -18,8 +18,10 @@ from warmlog_broker.runtime.tasks import Tasks, in_turns
 
 TICK_S = 0.05
 TICKED_A_TURN = 50
-IDLE_TICKS = 5
+IDLE_TICKS = 10
 """Of replicas that nothing is wrong with, each takes one tick of so many."""
+LOOK_TICKS = 4
+"""After so many, fetches that are held for too long are answered."""
 
 _log = logging.getLogger(__name__)
 
@@ -192,6 +194,8 @@ class Replicas:
             async for driver in in_turns(self, TICKED_A_TURN):
                 if count % IDLE_TICKS == 0 or _is_urgent(driver.replica):
                     driver.tick()
+                elif count % LOOK_TICKS == 0:
+                    driver.look()
             self._ticked.set()
             self._ticked = asyncio.Event()
 

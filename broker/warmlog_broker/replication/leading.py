@@ -76,7 +76,7 @@ def fetched(turn: Turn, fetch: ev.Fetch) -> None:
     turn.change(followers={**leading.followers, fetch.node: after})
     turn.do(ev.Hold(fetch))
     advance(turn)
-    improve(turn)
+    _progressed(turn, fetch.node)
 
 
 def has_gone_back(known: followers.Follower, fetch: ev.Fetch) -> bool:
@@ -147,7 +147,17 @@ def reported(turn: Turn, report: ev.Report) -> None:
     after = followers.after_report(leading.followers[report.node], report, turn.replica.log.end, turn.now_ms)
     turn.change(followers={**leading.followers, report.node: after})
     advance(turn)
-    improve(turn)
+    _progressed(turn, report.node)
+
+
+def _progressed(turn: Turn, node: int) -> None:
+    """Look whether a follower's progress allows a change: it may join, or what waits to be handed over is committed.
+
+    Who lags is found by time: this is called for every batch.
+    """
+    leading = turn.replica.leading
+    if leading is not None and (node not in turn.replica.record.isr or leading.hand_over_ms is not None):
+        improve(turn)
 
 
 def flushed(turn: Turn) -> None:
