@@ -5,17 +5,16 @@ import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
 
 import aiokafka
 import confluent_kafka
 import pytest
 
 import kafka
-from warmlog.blocking import Admin, Consumer, Producer
+from pypi_clients import READERS, TIMEOUT_S
+from warmlog.blocking import Admin, Producer
 from warmlog.testing import EmbeddedBroker, embedded
 
-TIMEOUT_S = 20.0
 INPUT = "input"
 COMMITTED = [b"one", b"two", b"three"]
 WRITTEN = [b"one", b"two", b"aborted", b"three"]
@@ -121,45 +120,7 @@ def by_warmlog(broker: EmbeddedBroker, topic: str) -> None:
             producer.send(topic, b"three")
 
 
-def read_by_aiokafka(broker: EmbeddedBroker, topic: str, isolation: str, count: int) -> list[Any]:
-    async def read() -> list[Any]:
-        async with aiokafka.AIOKafkaConsumer(
-            topic, bootstrap_servers=broker.kafka_address, auto_offset_reset="earliest", isolation_level=isolation
-        ) as consumer:
-            return [(await asyncio.wait_for(consumer.getone(), TIMEOUT_S)).value for _ in range(count)]
-
-    return asyncio.run(read())
-
-
-def read_by_confluent(broker: EmbeddedBroker, topic: str, isolation: str, count: int) -> list[Any]:
-    settings = {"bootstrap.servers": broker.kafka_address, "group.id": "unused", "isolation.level": isolation}
-    consumer = confluent_kafka.Consumer(settings | {"enable.auto.commit": False})
-    consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
-    read: list[Any] = []
-    while len(read) < count:
-        read += consumer.consume(count - len(read), TIMEOUT_S)
-    consumer.close()
-    return [message.value() for message in read]
-
-
-def read_by_kafka_python(broker: EmbeddedBroker, topic: str, isolation: str, count: int) -> list[Any]:
-    settings = {"auto_offset_reset": "earliest", "group_id": None, "isolation_level": isolation}
-    consumer = kafka.KafkaConsumer(bootstrap_servers=broker.kafka_address, **settings)
-    consumer.assign([kafka.TopicPartition(topic, 0)])
-    read = [next(consumer).value for _ in range(count)]
-    consumer.close()
-    return read
-
-
-def read_by_warmlog(broker: EmbeddedBroker, topic: str, isolation: Any, count: int) -> list[Any]:
-    with Consumer(broker.address, topics=[topic], isolation=isolation) as consumer:
-        read = [record.value for record in consumer.records(until="latest")]
-    assert len(read) == count
-    return read
-
-
 WRITERS: list[Callable[[EmbeddedBroker, str], None]] = [by_aiokafka, by_confluent, by_kafka_python, by_warmlog]
-READERS = [read_by_aiokafka, read_by_confluent, read_by_kafka_python, read_by_warmlog]
 
 
 def test_all_read_what_each_has_committed_and_the_offsets_with_it(broker: EmbeddedBroker) -> None:
@@ -174,10 +135,10 @@ def test_all_read_what_each_has_committed_and_the_offsets_with_it(broker: Embedd
         states = {each.transactional_id: each.state for each in admin.list_transactions()}
     assert set(states.values()) == {"empty"}
     assert len(states) == len(WRITERS)
-    for read in READERS:
+    for name, read in READERS.items():
         for isolation, expected in (("read_committed", COMMITTED), ("read_uncommitted", WRITTEN)):
-            values = read(broker, "both", isolation, len(WRITERS) * len(expected))
-            assert values == len(WRITERS) * expected, read
+            records = read(broker, "both", isolation, len(WRITERS) * len(expected))
+            assert [each.value for each in records] == len(WRITERS) * expected, name
 
 
 def test_the_next_incarnation_of_a_producer_aborts_what_the_one_before_has_left_open(broker: EmbeddedBroker) -> None:
@@ -196,4 +157,5 @@ def test_the_next_incarnation_of_a_producer_aborts_what_the_one_before_has_left_
     new.begin_transaction()
     new.produce("replaced", b"new")
     new.commit_transaction(TIMEOUT_S)
-    assert read_by_warmlog(broker, "replaced", "read_committed", 1) == [b"new"]
+    (record,) = READERS["warmlog"](broker, "replaced", "read_committed", 1)
+    assert record.value == b"new"

@@ -62,6 +62,47 @@ def test_trap_3_what_is_offered_is_served(client: KafkaClient) -> None:
     }
 
 
+NEEDED_VERSIONS = {
+    "kcat 1.7.1": {"Produce": (7, 7), "Fetch": (11, 11), "Metadata": (2, 4), "ApiVersions": (0, 3)},
+    "@platformatic/kafka": {
+        "Produce": (7, 11),
+        "Fetch": (12, 17),
+        "ListOffsets": (5, 9),
+        "Metadata": (9, 12),
+        "OffsetCommit": (8, 9),
+        "OffsetFetch": (8, 9),
+        "FindCoordinator": (4, 6),
+        "JoinGroup": (6, 9),
+        "SyncGroup": (4, 5),
+        "Heartbeat": (4, 4),
+        "LeaveGroup": (4, 5),
+        "SaslHandshake": (1, 1),
+        "SaslAuthenticate": (2, 2),
+        "ApiVersions": (3, 4),
+        "CreateTopics": (7, 7),
+        "DeleteTopics": (6, 6),
+        "DeleteRecords": (2, 2),
+        "InitProducerId": (3, 5),
+        "AddOffsetsToTxn": (1, 4),
+        "EndTxn": (3, 4),
+        "TxnOffsetCommit": (3, 4),
+    },
+    "sarama 1.61": {"Produce": (10, 10), "Fetch": (12, 12), "ListOffsets": (6, 6), "JoinGroup": (8, 8)},
+    "kafka_exporter": {"OffsetFetch": (4, 4), "DescribeGroups": (0, 0), "Metadata": (1, 1), "ListOffsets": (1, 1)},
+    "Java 3.x": {"InitProducerId": (3, 4), "AddPartitionsToTxn": (0, 3), "EndTxn": (1, 4), "TxnOffsetCommit": (3, 4)},
+}
+"""Of requests that these clients send in no other versions."""
+
+
+@pytest.mark.parametrize("name", NEEDED_VERSIONS)
+def test_trap_4_clients_find_a_version_that_they_speak(client: KafkaClient, name: str) -> None:
+    told = offered(client.call("ApiVersions", 3))
+    for api, (first, last) in NEEDED_VERSIONS[name].items():
+        lowest, highest = told[API[api].key]
+        assert lowest <= last, f"{api}: {lowest} to {highest}"
+        assert first <= highest, f"{api}: {lowest} to {highest}"
+
+
 def test_trap_5_an_empty_response_has_an_empty_field_of_records(client: KafkaClient) -> None:
     client.create("trap-5")
     for version in (4, 11, 12):
