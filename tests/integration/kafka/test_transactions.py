@@ -1,5 +1,7 @@
 """Transactions of both versions, and what tools of Kafka are told about transactions and producers."""
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +245,45 @@ def test_offsets_that_no_member_is_said_to_have_read_are_taken_for_a_group_of_an
         assert producer.commit_offset("any-kind", "any-kind", 3, **stale) == ErrorCode.ILLEGAL_GENERATION
         assert producer.end(commits=True) == 0
     assert committed_offsets(broker, "any-kind") == [(3, "text")]
+
+
+class HeldGroups:
+    """The groups of a coordinator, of which the first request for offsets takes long."""
+
+    def __init__(self, groups: Any) -> None:
+        self._groups = groups
+        self.is_held = asyncio.Event()
+        self.may_go_on = asyncio.Event()
+
+    async def add_pending(self, *arguments: Any) -> Any:
+        if not self.is_held.is_set():
+            self.is_held.set()
+            await self.may_go_on.wait()
+        return await self._groups.add_pending(*arguments)
+
+
+def test_an_offset_that_took_longer_than_its_transaction_is_none_of_the_next(
+    broker: BrokerThread, producer: KafkaTransactions, kafka_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have the same epoch."""
+    coordinator = broker.broker.services.coordinators.transactions
+    held = broker.in_loop(lambda _: HeldGroups(coordinator._groups))
+    monkeypatch.setattr(coordinator, "_groups", held)
+    producer.client.create("slow-offsets")
+    assert producer.add_offsets("slow-offsets") == 0
+    with KafkaClient(kafka_address) as other, ThreadPoolExecutor(1) as thread:
+        slow = KafkaTransactions(other, producer.transactional_id)
+        slow.producer = producer.producer
+        answer = thread.submit(slow.commit_offset, "slow-offsets", "slow-offsets", 5)
+        wait_until(held.is_held.is_set)
+        assert producer.commit_offset("slow-offsets", "slow-offsets", 6) == 0
+        assert producer.end(commits=True) == 0
+        assert producer.add_offsets("slow-offsets") == 0
+        assert producer.commit_offset("slow-offsets", "slow-offsets", 7) == 0
+        broker.in_loop(lambda _: held.may_go_on.set())
+        assert answer.result() == ErrorCode.INVALID_TXN_STATE
+        assert producer.end(commits=True) == 0
+    assert committed_offsets(broker, "slow-offsets") == [(7, "text")]
 
 
 ABORTED_CODES = {

@@ -162,8 +162,15 @@ class TransactionCoordinator:
         if not is_enrolled:
             await self.enrol(transactional_id, producer, group=group)
 
+        def turn() -> tuple[int, ...]:
+            state = self._coordinator.state_of(transactional_id)
+            return producers.check_open(state, transactional_id, producer, group)
+
+        arrived_in = turn()
+
         def check() -> None:
-            producers.check_open(self._coordinator.state_of(transactional_id), transactional_id, producer, group)
+            if turn() != arrived_in:
+                raise InvalidTxnState("a late request: its transaction has ended, and the next one has begun")
             owner, latest = self._offsets_added.get(transactional_id, (producer, 0))
             if owner == producer and 0 < sequence < latest:
                 raise InvalidTxnState(f"a late copy of a request: number {sequence}, after {latest}")

@@ -233,12 +233,15 @@ def _rests(found: TransactionalId | Job, given: Given, for_ms: int) -> bool:
     return found.value.status is Status.EMPTY and given.now_ms - found.value.changed_ms >= for_ms
 
 
-def check_open(transactions: Transactions, transactional_id: str, producer: Incarnation, part: Place) -> None:
-    """Raise what `enrol` raises, or InvalidTxnState, unless `part` is part of the producer's open transaction."""
+def check_open(
+    transactions: Transactions, transactional_id: str, producer: Incarnation, part: Place
+) -> tuple[int, ...]:
+    """Return the turn of the producer's open transaction; what `enrol` raises, or InvalidTxnState without `part`."""
     found = _owned(transactions, transactional_id, producer)
     _check_at_rest(found)
     if found.value.status is not Status.ONGOING or (part not in found.groups and part not in found.partitions):
         raise errors.InvalidTxnState(f"{_named(part)} is not part of the transaction of {transactional_id!r}")
+    return found.turn
 
 
 def _named(part: Place) -> str:

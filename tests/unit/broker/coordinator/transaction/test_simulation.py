@@ -339,7 +339,7 @@ def waiting_offsets_are_fetched_over(patch: pytest.MonkeyPatch) -> None:
 
 def an_end_leaves_no_fence_in_the_group(patch: pytest.MonkeyPatch) -> None:
     """Neither check is there: the one of the coordinator, and that of the group."""
-    patch.setattr(decisions, "check_open", lambda *_: None)
+    patch.setattr(decisions, "check_open", lambda *_: ())
     end_pending = offsets.end_pending
 
     def unfenced(groups: Any, group: str, producer_id: int, epoch: int, **rest: Any) -> Any:
@@ -417,7 +417,7 @@ def transactions_of_one_epoch_are_not_told_apart(patch: pytest.MonkeyPatch) -> N
 
 
 def batches_and_offsets_are_not_verified(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(decisions, "check_open", lambda *_: None)
+    patch.setattr(decisions, "check_open", lambda *_: ())
 
 
 def a_timeout_keeps_the_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -619,10 +619,8 @@ RULES: list[Patch] = [
 
 
 FOUND_LATE: dict[Patch, int] = {
-    zombies_of_the_group_commit: 23,
-    waiting_offsets_are_fetched_over: 13,
-    transactions_of_one_epoch_are_not_told_apart: 9,
-    other_members_are_aborted_too: 8,
+    zombies_of_the_group_commit: 25,
+    waiting_offsets_are_fetched_over: 8,
     batches_and_offsets_are_not_verified: 6,
 }
 """The first seed that finds what is missing, of rules that the first few do not find: the search begins there."""

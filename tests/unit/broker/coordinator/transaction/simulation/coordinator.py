@@ -222,8 +222,10 @@ class Coordinator:
     ) -> None:
         """TxnOffsetCommit."""
 
-        def decide(groups: Groups) -> Decision[Any]:
-            decisions.check_open(self.ids.state, name, producer, request.group)
+        def decide(groups: Groups, arrived_in: Turn) -> Decision[Any]:
+            turn = decisions.check_open(self.ids.state, name, producer, request.group)
+            if turn != arrived_in:
+                raise errors.InvalidTxnState("the next transaction has begun")
             accepted, response = offsets.check_commit(
                 groups, request, self.topics, now_ms=self.now_ms, limits=GROUP_LIMITS
             )
@@ -233,10 +235,15 @@ class Coordinator:
             return Decision(records, response)
 
         def enrolled(result: Any) -> None:
-            if result is None:
-                self._admit(lambda: self.groups.run(request.group, decide, then))
-            else:
+            if result is not None:
                 then(result)
+                return
+            try:
+                turn = decisions.check_open(self.ids.state, name, producer, request.group)
+            except errors.ApiError as error:
+                then(error)
+                return
+            self._admit(lambda: self.groups.run(request.group, lambda groups: decide(groups, turn), then))
 
         if is_enrolled:
             enrolled(None)
