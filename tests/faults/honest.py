@@ -2,7 +2,9 @@
 
 import threading
 import time
+from typing import Any
 
+from kafka_client import KafkaClient, rows
 from warmlog_protocol.batch import iter_batches
 from wire_client import WireClient, batch_of
 
@@ -27,9 +29,11 @@ class Honest(threading.Thread):
         p99_ms, longest_ms = durations[int(len(durations) * 0.99)] * 1000, durations[-1] * 1000
         return f"{self.count} honest records, p99 {p99_ms:.0f} ms, the slowest {longest_ms:.0f} ms"
 
+    client: type[Any] = WireClient
+
     def run(self) -> None:
         try:
-            with WireClient(self._address) as client:
+            with self.client(self._address) as client:
                 while not self._must_stop.wait(PAUSE_S):
                     begin_s = time.monotonic()
                     self._produce_and_fetch(client)
@@ -42,9 +46,22 @@ class Honest(threading.Thread):
         self._must_stop.set()
         self.join(30)
 
-    def _produce_and_fetch(self, client: WireClient) -> None:
+    def _produce_and_fetch(self, client: Any) -> None:
         value = b"%d" % self.count
         placed = client.produce(self._topic, batch_of([value]))
         assert placed.base_offset == self.count
         _, payload = client.fetch(self._topic, self.count)
         assert [batch.values() for batch in iter_batches(payload)] == [[value]]
+
+
+class HonestOfKafka(Honest):
+    """The same by Kafka's protocol."""
+
+    client = KafkaClient
+
+    def _produce_and_fetch(self, client: Any) -> None:
+        value = b"%d" % self.count
+        placed = client.produce(self._topic, rows(value))
+        assert (placed.error_code, placed.base_offset) == (0, self.count)
+        _, records = client.fetch(self._topic, self.count)
+        assert [batch.values() for batch in iter_batches(records)] == [[value]]

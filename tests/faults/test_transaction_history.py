@@ -34,7 +34,7 @@ def kinds(
     notes.seen[COMMITTED] = list(committed if seen is None else seen)
     views = {COMMITTED: committed, UNCOMMITTED: [*committed, *uncommitted]}
     copied = committed if copies is None else copies
-    return [kind for kind, _ in check_transactions(notes, views, {COMMITTED: copied, UNCOMMITTED: copied})]
+    return [kind for kind, _ in check_transactions(notes, views, {"copies": {COMMITTED: copied, UNCOMMITTED: copied}})]
 
 
 def test_what_is_as_promised_is_no_finding() -> None:
@@ -83,7 +83,7 @@ def test_copies_that_do_not_agree_with_the_offsets_are_noticed(copies: list[Reco
 def test_a_committed_record_that_only_committed_readers_get_is_noticed() -> None:
     views: Views = {COMMITTED: view(*TWO), UNCOMMITTED: view(TWO[0])}
     notes = TransactionNotes({"w": [Transaction(list(TWO), DONE)]})
-    assert [kind for kind, _ in check_transactions(notes, views, views)] == ["isolation"] * 2
+    assert [kind for kind, _ in check_transactions(notes, views, {"copies": views})] == ["isolation"] * 2
 
 
 def test_other_records_after_a_restart_are_noticed() -> None:

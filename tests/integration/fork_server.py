@@ -91,6 +91,8 @@ def of_tests(module: str) -> Callable[[], object]:
 CLIENTS = (
     "integration.member_program",
     "faults.history.member",
+    "faults.history.kafka.member",
+    "faults.history.kafka.copier",
     "faults.history.transactional.pair",
     "faults.history.transactional.job",
 )

@@ -5,7 +5,9 @@ import struct
 from random import Random
 from typing import Any
 
-from faults.fuzzing.corpus import GROUP, MEMBER, TOPIC, TOPICS, TRANSACTIONAL_ID
+from msgspec.structs import replace
+
+from faults.fuzzing.corpus import GROUP, MEMBER, PRODUCER_ID, TOPIC, TOPICS, TRANSACTIONAL_ID
 from faults.fuzzing.peers import Peer, Reader
 from warmlog_broker.kafka.translators import TRANSLATORS
 from warmlog_protocol.batch import encode_batch, read_batch, to_rows
@@ -13,6 +15,14 @@ from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.kafka.compiled import writer
 from warmlog_protocol.kafka.schema import API, Api
 
+TRANSACTION_VERSIONS = {
+    "InitProducerId": 4,
+    "AddPartitionsToTxn": 3,
+    "AddOffsetsToTxn": 3,
+    "Produce": 9,
+    "TxnOffsetCommit": 3,
+    "EndTxn": 3,
+}
 CLIENT_ID = b"fuzzer"
 SENTINEL_ID = 0x5EED
 _FILLINGS = {
@@ -59,6 +69,31 @@ def corpus() -> list[bytes]:
                 request = _filled(api, version, "request", topic, len(records))
                 head, *rest = writer(name, "request", version)(request)
                 frames.append(frame(name, version, head + (records if rest else b"") + b"".join(rest)))
+    return frames + _transactions()
+
+
+def _transactions() -> list[bytes]:
+    """What the producer of TRANSACTIONAL_ID sends in version 1 of transactions, also with epochs over or to come."""
+    frames = []
+    for epoch in range(3):
+        owner = {"producer_id": PRODUCER_ID, "producer_epoch": epoch}
+        owner |= {f"v3_and_below_{name}": value for name, value in owner.items()}
+        owner |= {"v3_and_below_transactional_id": TRANSACTIONAL_ID, "transactional_id": TRANSACTIONAL_ID}
+        batch = encode_batch(
+            [b"value"] * 3,
+            timestamps_ms=1_700_000_000_000,
+            producer_id=PRODUCER_ID,
+            producer_epoch=epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        records = to_rows(read_batch(batch))
+        for name, version in TRANSACTION_VERSIONS.items():
+            filled = _filled(API[name], version, "request", TOPIC, len(records))
+            names = filled.__struct_fields__
+            sent = replace(filled, **{field: value for field, value in owner.items() if field in names})
+            head, *rest = writer(name, "request", version)(sent)
+            frames.append(frame(name, version, head + (records if rest else b"") + b"".join(rest)))
     return frames
 
 

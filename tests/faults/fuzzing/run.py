@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,14 +10,14 @@ from broker_process import BrokerProcess, port_to_keep
 from faults.fuzzing.corpus import PASSWORD, TOPIC, TOPICS, USER, openings
 from faults.fuzzing.kafka import KafkaPeer
 from faults.fuzzing.peers import Peer, Tally
-from faults.honest import Honest
+from faults.honest import Honest, HonestOfKafka
 from faults.process_use import sockets_of, use_of
 from warmlog.admin.access.user_changes import creation
 from warmlog_broker.tools.access import respond
 from warmlog_protocol.messages import AlterUsersRequest
 from wire_client import WireClient, batch_of
 
-HONEST_TOPIC = "honest"
+HONEST_TOPICS = ("honest", "honest-of-kafka")
 WARM_UP_SHARE = 0.2
 WARM_UP_FRAMES = 4000
 SETTLE_S = 1.0
@@ -73,23 +74,27 @@ def run(data_dir: Path, *, seed: int, frames: int, peers: int = 8) -> Outcome:
         f"kafka=kafka+plaintext://{of_kafka[0]}:{of_kafka[1]}"
     )
     with BrokerProcess(data_dir, listeners=listeners, **SETTINGS) as broker:
-        with WireClient(broker.address) as client:
+        with WireClient(broker.address) as wire:
             for topic, settings in TOPICS.items():
-                client.create_topic(topic, retention_bytes="1000000", segment_bytes="1048576", **settings)
-            client.create_topic(HONEST_TOPIC)
-            client.produce(TOPIC, batch_of([b"value"] * 10))
+                wire.create_topic(topic, retention_bytes="1000000", segment_bytes="1048576", **settings)
+            for topic in HONEST_TOPICS:
+                wire.create_topic(topic)
+            wire.produce(TOPIC, batch_of([b"value"] * 10))
             for message in openings():
-                client.call(message)
-        honest = Honest(broker.address, HONEST_TOPIC)
-        honest.start()
+                wire.call(message)
+        own, other = HONEST_TOPICS
+        honest = [Honest(broker.address, own), HonestOfKafka(f"{of_kafka[0]}:{of_kafka[1]}", other)]
+        for client in honest:
+            client.start()
         warm_up = max(int(frames * WARM_UP_SHARE), min(frames // 2, WARM_UP_FRAMES))
         _send(broker, secure, of_kafka, outcome, seed * 1000, warm_up, peers)
         outcome.warm_bytes, outcome.warm_sockets = use_of(broker.pid).memory_bytes, sockets_of(broker.pid)
         _send(broker, secure, of_kafka, outcome, seed * 1000 + 500, frames - warm_up, peers)
         (outcome.end_bytes, outcome.descriptors), outcome.end_sockets = use_of(broker.pid), sockets_of(broker.pid)
-        honest.stop()
-        outcome.honest_records = honest.count
-        outcome.honest = str(honest)
+        for client in honest:
+            client.stop()
+        outcome.honest_records = min(client.count for client in honest)
+        outcome.honest = ", of Kafka: ".join(map(str, honest))
         _judge(broker, honest, outcome)
     outcome.seconds = time.monotonic() - started_s
     return outcome
@@ -131,12 +136,11 @@ def _add(total: Tally, more: Tally) -> None:
         total.by_mutation[mutation] = total.by_mutation.get(mutation, 0) + count
 
 
-def _judge(broker: BrokerProcess, honest: Honest, outcome: Outcome) -> None:
+def _judge(broker: BrokerProcess, honest: Sequence[Honest], outcome: Outcome) -> None:
     if broker.process is None or broker.process.poll() is not None:
         outcome.findings.append(f"the broker ended: {broker.output[-500:]}")
         return
-    if honest.error is not None:
-        outcome.findings.append(f"the honest client failed: {honest.error!r}")
+    outcome.findings += [f"an honest client failed: {each.error!r}" for each in honest if each.error is not None]
     outcome.findings += [f"the broker's log: {text}" for text in _complaints(broker.output)[:MAX_COMPLAINTS]]
     allowance = max(8 * 2**20, outcome.warm_bytes // 10)
     if outcome.end_bytes > outcome.warm_bytes + allowance:

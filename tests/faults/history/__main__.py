@@ -24,7 +24,8 @@ def main() -> int:
         "--kinds", default="", help=f"which, by commas, of {' '.join(FAULTS)} (default: all but freeze)"
     )
     options = parser.parse_args()
-    logging.getLogger("warmlog").setLevel(logging.CRITICAL)  # clients tell of every connection that is lost
+    for name in ("warmlog", "aiokafka"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # clients tell of every connection that is lost
     kinds = [name for name in options.kinds.split(",") if name] or [name for name in FAULTS if name not in ON_REQUEST]
     unknown = sorted(set(kinds) - set(FAULTS))
     if unknown:

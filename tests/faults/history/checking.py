@@ -55,7 +55,7 @@ class Final:
 
 
 def check(notes: Notes, final: Final, group_topic: str = "") -> list[str]:
-    """What is wrong; empty when everything is as promised. A group must have read all of `group_topic`."""
+    """What is wrong; empty when everything is as promised. The groups must have read all of `group_topic`."""
     findings = _Findings()
     _check_gaps(final, findings)
     for key, log in final.logs.items():
@@ -76,8 +76,9 @@ def check(notes: Notes, final: Final, group_topic: str = "") -> list[str]:
     _check_topics(notes, final.topics, findings)
     if group_topic:
         ends = {partition: log.next_offset for (topic, partition), log in final.logs.items() if topic == group_topic}
-        for kind, text in check_group(notes.group, ends):
-            findings.add(kind, text)
+        for name, group in notes.groups.items():
+            for kind, text in check_group(group, ends):
+                findings.add(kind, f"group {name}: {text}")
     return findings.texts
 
 

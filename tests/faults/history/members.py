@@ -118,20 +118,20 @@ class Members:
             if process.poll() is not None:
                 raise RuntimeError(f"{name} has ended with exit code {process.returncode}")
 
-    async def observe(self, notes: GroupNotes) -> None:
-        """Note the committed offsets again and again, until cancelled."""
+    async def observe(self, address: str, notes: GroupNotes) -> None:
+        """Note the committed offsets again and again, until cancelled. `address`: for warmlog's clients."""
         while True:
             try:
-                async with Admin(self.address) as admin:
+                async with Admin(address) as admin:
                     while True:
                         notes.committed.append(await self._committed(admin))
                         await asyncio.sleep(0.05)
             except WarmlogError:  # while the broker is down
                 await asyncio.sleep(0.05)
 
-    async def wait_until_done(self, ends: dict[int, int], notes: GroupNotes) -> None:
+    async def wait_until_done(self, address: str, ends: dict[int, int], notes: GroupNotes) -> None:
         """Return once everything below `ends` is committed."""
-        async with Admin(self.address) as admin:
+        async with Admin(address) as admin:
             while (committed := await self._committed(admin)) != ends:
                 self.check()
                 await asyncio.sleep(0.1)

@@ -38,15 +38,16 @@ async def freeze(target: Target) -> None:
 
 async def cut_connections(target: Target) -> None:
     """Every connection is reset, with requests and answers half sent."""
-    await target.proxy.cut()
-    await target.producers_proxy.cut()
+    for proxy in target.proxies:
+        await proxy.cut()
 
 
 async def lose_answers(target: Target) -> None:
     """One connection of a producer after the other is reset with an answer on its way: it has to ask again."""
     for _ in range(ANSWERS_A_FAULT):
         await asyncio.sleep(target.luck.uniform(0, 0.005))
-        await asyncio.wait_for(target.producers_proxy.lose_answer(), ANSWER_TIMEOUT_S)
+        proxy = target.luck.choice((target.producers_proxy, target.kafka_proxy))
+        await asyncio.wait_for(proxy.lose_answer(), ANSWER_TIMEOUT_S)
 
 
 async def fill_disk(target: Target) -> None:
@@ -83,27 +84,23 @@ async def cut_power(target: Target) -> None:
 
 
 async def kill_member(target: Target) -> None:
-    """SIGKILL of a member of the group: another takes its place."""
-    assert target.members is not None
-    await target.members.kill_one(target.luck)
+    """SIGKILL of a member of a group: another takes its place."""
+    await target.luck.choice(target.members).kill_one(target.luck)
 
 
 async def stop_member(target: Target) -> None:
     """SIGSTOP of a member beyond its session: it goes on as if it still owned its partitions."""
-    assert target.members is not None
-    await target.members.stop_one(target.luck)
+    await target.luck.choice(target.members).stop_one(target.luck)
 
 
 async def kill_pair(target: Target) -> None:
     """SIGKILL of a consumer and producer that copy, in the middle of a transaction."""
-    assert target.pairs is not None
-    await target.pairs.kill_one(target.luck)
+    await target.luck.choice(target.pairs).kill_one(target.luck)
 
 
 async def stop_pair(target: Target) -> None:
     """SIGSTOP of one beyond its session: it goes on with a transaction for partitions that another has."""
-    assert target.pairs is not None
-    await target.pairs.stop_one(target.luck)
+    await target.luck.choice(target.pairs).stop_one(target.luck)
 
 
 async def kill_job(target: Target) -> None:

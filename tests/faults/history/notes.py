@@ -76,7 +76,8 @@ class Notes:
     moves: int = 0
     """Moves of partitions to another data directory that were taken on."""
     faults: dict[str, int] = field(default_factory=dict)
-    group: GroupNotes = field(default_factory=GroupNotes)
+    groups: dict[str, GroupNotes] = field(default_factory=dict)
+    """By name."""
 
     def note_read(self, place: Place, value: bytes) -> None:
         """A consumer has read this; whoever reads it again must read the same."""

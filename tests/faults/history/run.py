@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -13,7 +13,9 @@ from broker_process import BrokerFailed
 from faults.history import workload
 from faults.history.checking import Final, check, check_again
 from faults.history.final import read_all
-from faults.history.members import Members
+from faults.history.kafka import writers
+from faults.history.kafka.processes import KafkaMembers
+from faults.history.members import GroupNotes, Members
 from faults.history.nemesis import FAULTS, NEED_POWER_DISK
 from faults.history.notes import Notes, WriterNotes
 from faults.history.target import Target
@@ -26,10 +28,17 @@ TRIMMED_TOPIC = "trimmed"
 """It loses what is given up, and nothing else."""
 STATE_TOPIC = "state"
 LOG_TOPICS = (STEADY_TOPIC, SHORT_TOPIC, TRIMMED_TOPIC)
-WRITERS = {STEADY_TOPIC: ("idempotent", "plain"), SHORT_TOPIC: ("idempotent", "plain"), TRIMMED_TOPIC: ("idempotent",)}
+BY_KAFKA = "kafka"
+"""The kind of a writer of aiokafka's, which is idempotent."""
+WRITERS = {
+    STEADY_TOPIC: ("idempotent", "plain", BY_KAFKA),
+    SHORT_TOPIC: ("idempotent", "plain"),
+    TRIMMED_TOPIC: ("idempotent",),
+}
 """Of each partition."""
 PARTITIONS = 2
 GROUP = "readers"
+KAFKA_GROUP = "readers-by-kafka"
 MEMBERS = 3
 """One more than there are partitions: one of them waits for the others to fail."""
 TINY_SEGMENTS = {"segment.bytes": "65536", "index.interval.bytes": "512"}
@@ -62,7 +71,7 @@ class Outcome:
     moves: int = 0
     lost_answers: int = 0
     commits: int = 0
-    """Acknowledged ones of the group."""
+    """Acknowledged ones of the groups."""
     committed_transactions: int = 0
     aborted_transactions: int = 0
     unknown_transactions: int = 0
@@ -129,14 +138,14 @@ async def _run(
     async with Target(workspace, luck, has_power_disk=has_power_disk, **settings) as target:
         notes = Notes(writers=_writers(), retained_topics=frozenset([SHORT_TOPIC]))
         await _create_topics(target.proxy.address)
-        transactions = TransactionWork(target.proxy.address, workspace, seed)
+        transactions = TransactionWork(target.proxy.address, target.kafka_proxy.address, workspace, seed)
         await transactions.create_topics(TINY_SEGMENTS)
         stopping = asyncio.Event()
-        with (
-            Members(target.proxy.address, GROUP, STEADY_TOPIC, workspace / "members", MEMBERS) as target.members,
-            transactions.pairs as target.pairs,
-            transactions.jobs as target.jobs,
-        ):
+        own = Members(target.proxy.address, GROUP, STEADY_TOPIC, workspace / "members", MEMBERS)
+        kafka_workspace = workspace / "kafka-members"
+        others = KafkaMembers(target.kafka_proxy.address, KAFKA_GROUP, STEADY_TOPIC, kafka_workspace, MEMBERS)
+        with own, others, transactions.pairs, transactions.kafka_copiers, transactions.jobs as target.jobs:
+            target.members, target.pairs = (own, others), (transactions.pairs, transactions.kafka_copiers)
             work = _start_work(target, notes, seed, stopping, pause_s)
             work += transactions.start(target.producers_proxy.address, stopping, pause_s)
             readers = _start_readers(target.proxy.address, notes, target.members)
@@ -146,7 +155,7 @@ async def _run(
             for reader in readers:
                 reader.cancel()
             await asyncio.wait(readers)
-            await _finish_reading(target, target.members, notes, group_timeout_s)
+            await _finish_reading(target, notes, group_timeout_s)
             await transactions.finish(target.broker.address, group_timeout_s)
         final = await _read_final(target)
         findings = check(notes, final, STEADY_TOPIC)
@@ -154,7 +163,7 @@ async def _run(
         await asyncio.to_thread(target.broker.restart)
         findings += check_again(final, await _read_final(target), notes)
         findings += [f"{kind}: {text}" for kind, text in await transactions.check_again(target.broker.address)]
-        lost_answers = target.producers_proxy.lost_answers
+        lost_answers = sum(proxy.lost_answers for proxy in target.proxies)
     return Outcome(
         seed,
         findings,
@@ -167,7 +176,7 @@ async def _run(
         given_up=len(notes.given_up),
         moves=notes.moves,
         lost_answers=lost_answers,
-        commits=sum(event.kind == "committed" for event in notes.group.events),
+        commits=sum(event.kind == "committed" for group in notes.groups.values() for event in group.events),
         committed_transactions=transactions.notes.count(TransactionOutcome.COMMITTED),
         aborted_transactions=transactions.notes.count(TransactionOutcome.ABORTED),
         unknown_transactions=transactions.notes.count(TransactionOutcome.UNKNOWN),
@@ -179,7 +188,7 @@ async def _run(
 
 def _writers() -> list[WriterNotes]:
     plain_and_not = [
-        WriterNotes(f"{topic}-{partition}-{kind}", topic, partition, is_idempotent=kind == "idempotent")
+        WriterNotes(f"{topic}-{partition}-{kind}", topic, partition, is_idempotent=kind != "plain")
         for topic, kinds in WRITERS.items()
         for partition in range(PARTITIONS)
         for kind in kinds
@@ -206,10 +215,7 @@ def _start_work(
     short = [(topic, partition) for topic in (SHORT_TOPIC, TRIMMED_TOPIC) for partition in range(PARTITIONS)]
     every = [(topic, partition) for topic in (*LOG_TOPICS, STATE_TOPIC) for partition in range(PARTITIONS)]
     return [
-        *(
-            asyncio.ensure_future(workload.write(target.producers_proxy.address, writer, stopping, pause_s))
-            for writer in notes.writers
-        ),
+        *(asyncio.ensure_future(_write(target, writer, stopping, pause_s)) for writer in notes.writers),
         asyncio.ensure_future(workload.administer(address, notes, stopping)),
         asyncio.ensure_future(
             workload.give_up_records(address, short, notes, Random(f"{seed}: records"), stopping),
@@ -220,11 +226,21 @@ def _start_work(
     ]
 
 
-def _start_readers(address: str, notes: Notes, members: Members) -> list["asyncio.Future[None]"]:
+async def _write(target: Target, writer: WriterNotes, stopping: asyncio.Event, pause_s: float) -> None:
+    if writer.name.endswith(BY_KAFKA):
+        await writers.write(target.kafka_proxy.address, writer, stopping, pause_s)
+    else:
+        await workload.write(target.producers_proxy.address, writer, stopping, pause_s)
+
+
+def _start_readers(address: str, notes: Notes, members: Sequence[Members]) -> list["asyncio.Future[None]"]:
     return [
         asyncio.ensure_future(workload.read(address, [*LOG_TOPICS, STATE_TOPIC], notes)),
         asyncio.ensure_future(workload.tail(address, [STEADY_TOPIC], notes)),
-        asyncio.ensure_future(members.observe(notes.group)),
+        *(
+            asyncio.ensure_future(each.observe(address, notes.groups.setdefault(each.group, GroupNotes())))
+            for each in members
+        ),
     ]
 
 
@@ -243,13 +259,15 @@ async def _some_acknowledged(notes: Notes) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _finish_reading(target: Target, members: Members, notes: Notes, timeout_s: float) -> None:
-    """Waits until the group has read everything, and takes what its members have noted."""
+async def _finish_reading(target: Target, notes: Notes, timeout_s: float) -> None:
+    """Waits until the groups have read everything, and takes what their members have noted."""
     final = await _read_final(target)
     ends = {partition: log.next_offset for (topic, partition), log in final.logs.items() if topic == STEADY_TOPIC}
-    with contextlib.suppress(TimeoutError):  # the checker says what is missing
-        await asyncio.wait_for(members.wait_until_done(ends, notes.group), timeout_s)
-    notes.group.events = members.events()
+    for members in target.members:
+        group = notes.groups[members.group]
+        with contextlib.suppress(TimeoutError):  # the checker says what is missing
+            await asyncio.wait_for(members.wait_until_done(target.proxy.address, ends, group), timeout_s)
+        group.events = members.events()
 
 
 async def _read_final(target: Target) -> Final:

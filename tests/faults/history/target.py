@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Self
@@ -97,7 +98,9 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 class Target:
-    """Broker, disk and proxies: one for producers, one for all others. The broker has two data directories.
+    """Broker, disk and proxies: one for producers, one for clients of Kafka, one for all others.
+
+    The broker has two data directories.
 
     Without `has_power_disk` they are ordinary ones.
     """
@@ -108,14 +111,18 @@ class Target:
         self.data_dirs = [place / "data", place / "more-data"]
         if has_power_disk:
             settings.setdefault("flush_syncfs_files", 1_000_000)  # FUSE does not pass syncfs on
+        kafka_port = port_to_keep()
+        self.kafka_proxy = Proxy("127.0.0.1", kafka_port)
+        settings["kafka_listen"] = f"127.0.0.1:{kafka_port}"
+        settings["advertised_listeners"] = f"kafka={self.kafka_proxy.address}"
         self.broker = BrokerProcess(*self.data_dirs, **settings)
         self.proxy = Proxy(self.broker.host, self.broker.port)
         self.producers_proxy = Proxy(self.broker.host, self.broker.port)
         self.luck = luck
-        self.members: Members | None = None
-        """The group that reads, once it has begun."""
-        self.pairs: Members | None = None
-        """The group that copies with transactions."""
+        self.members: Sequence[Members] = ()
+        """The groups that read, once they have begun."""
+        self.pairs: Sequence[Members] = ()
+        """Those that copy with transactions."""
         self.jobs: Jobs | None = None
         """The drivers of jobs."""
         self._stack = contextlib.ExitStack()
@@ -124,14 +131,18 @@ class Target:
         if self.disk is not None:
             self._stack.enter_context(self.disk)
         self._stack.enter_context(self.broker)
-        await self.proxy.start()
-        await self.producers_proxy.start()
+        for proxy in self.proxies:
+            await proxy.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.proxy.stop()
-        await self.producers_proxy.stop()
+        for proxy in self.proxies:
+            await proxy.stop()
         await asyncio.to_thread(self._stack.close)
+
+    @property
+    def proxies(self) -> tuple[Proxy, ...]:
+        return self.proxy, self.producers_proxy, self.kafka_proxy
 
     async def restart(self) -> None:
         """Kills the broker, unless it has ended, and starts it again."""

@@ -1,15 +1,17 @@
 """What must be true of transactions, whatever happened. Pure: notes and what is there in, findings out."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from faults.history.transactional.notes import Outcome, Record, Transaction, TransactionNotes, Views
 
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 
 
-def check_transactions(notes: TransactionNotes, transfers: Views, copies: Views) -> Iterable[tuple[str, str]]:
-    """Yield kind and text of each finding. `copies` is what consumers made of committed `transfers`, with offsets."""
+def check_transactions(
+    notes: TransactionNotes, transfers: Views, copies: Mapping[str, Views]
+) -> Iterable[tuple[str, str]]:
+    """Yield kind and text of each finding. `copies`: topics that have committed `transfers`, copied with offsets."""
     for name, written in notes.by_writer.items():
         yield from _check_writer(name, written, transfers[COMMITTED])
     yield from _check_strangers(notes, transfers)
@@ -17,10 +19,11 @@ def check_transactions(notes: TransactionNotes, transfers: Views, copies: Views)
         yield "lost", told
     for isolation, seen in notes.seen.items():
         yield from check_reader(isolation, seen, transfers[isolation])
-    for topic, views in (("transfers", transfers), ("copies", copies)):
+    for topic, views in {"transfers": transfers, **copies}.items():
         if not set(views[COMMITTED]) <= set(views[UNCOMMITTED]):
             yield "isolation", f"{topic}: committed records that a reader of all records does not get"
-    yield from _check_copies(transfers[COMMITTED], copies[COMMITTED])
+    for topic, views in copies.items():
+        yield from _check_copies(transfers[COMMITTED], views[COMMITTED], topic)
 
 
 def _check_writer(name: str, written: Sequence[Transaction], committed: Sequence[Record]) -> Iterable[tuple[str, str]]:
@@ -69,12 +72,12 @@ def check_reader(isolation: str, seen: Sequence[Record], there: Sequence[Record]
             yield "order", f"a {isolation} reader got records of partition {partition} out of order"
 
 
-def _check_copies(transfers: Sequence[Record], copies: Sequence[Record]) -> Iterable[tuple[str, str]]:
+def _check_copies(transfers: Sequence[Record], copies: Sequence[Record], topic: str) -> Iterable[tuple[str, str]]:
     """Offsets and output agree: each committed record was copied once."""
     expected, found = Counter(each.value for each in transfers), Counter(each.value for each in copies)
     for kind, difference in (("not copied", expected - found), ("copied too often", found - expected)):
         if difference:
-            yield "copies", f"{difference.total()} records {kind}, such as {min(difference)!r}"
+            yield "copies", f"{topic}: {difference.total()} records {kind}, such as {min(difference)!r}"
 
 
 def check_views_again(name: str, before: Views, after: Views) -> Iterable[tuple[str, str]]:

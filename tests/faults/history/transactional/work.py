@@ -8,6 +8,8 @@ from pathlib import Path
 from random import Random
 
 from faults.history import workload
+from faults.history.kafka import writers
+from faults.history.kafka.processes import COPIERS, KAFKA_COPIERS, KAFKA_COPIES, KafkaCopiers
 from faults.history.members import SESSION_TIMEOUT_MS, STATIC, Members
 from faults.history.transactional.checking import COMMITTED, UNCOMMITTED, check_transactions, check_views_again
 from faults.history.transactional.jobs import DRIVERS, LOADS, Jobs, check_jobs
@@ -16,6 +18,9 @@ from warmlog import Consumer, Producer
 from warmlog.errors import LogTruncated, ProducerFenced, TransactionAbortable, TransactionAborted, WarmlogError
 
 TRANSFERS, COPIES = "transfers", "copies"
+TOPICS = (TRANSFERS, COPIES, KAFKA_COPIES, LOADS)
+KAFKA_WRITER = "writer-by-kafka"
+"""Of transactions of version 1."""
 PARTITIONS = 3
 WRITERS = 6
 PAIRS = 2
@@ -127,13 +132,15 @@ async def read_views(address: str, topic: str) -> Views:
 class TransactionWork:
     """All transactional clients of one run."""
 
-    def __init__(self, address: str, directory: Path, seed: int) -> None:
+    def __init__(self, address: str, kafka_address: str, directory: Path, seed: int) -> None:
         self.notes = TransactionNotes()
         self.logged: dict[str, int] = {}
         """How many versions each job has noted as committed, when all is over."""
         self.pairs = Pairs(address, "copiers", TRANSFERS, directory / "pairs", PAIRS)
         self.jobs = Jobs(address, "", LOADS, directory / "jobs", DRIVERS)
+        self.kafka_copiers = KafkaCopiers(kafka_address, KAFKA_COPIERS, TRANSFERS, directory / "kafka-copiers", COPIERS)
         self._address = address
+        self._kafka_address = kafka_address
         self._seed = seed
         self._readers: list[asyncio.Future[None]] = []
         self._views: dict[str, Views] = {}
@@ -141,7 +148,7 @@ class TransactionWork:
 
     async def create_topics(self, configs: dict[str, str]) -> None:
         """Create the topics that the clients use."""
-        for topic in (TRANSFERS, COPIES, LOADS):
+        for topic in TOPICS:
             await workload.create_topic(self._address, topic, PARTITIONS, configs)
 
     def start(self, producers_address: str, stopping: asyncio.Event, pause_s: float) -> list["asyncio.Future[None]"]:
@@ -151,11 +158,24 @@ class TransactionWork:
             self._readers.append(asyncio.ensure_future(tail(self._address, TRANSFERS, isolation, seen)))
         self._readers.append(asyncio.ensure_future(tail(self._address, LOADS, COMMITTED, self._loads_seen)))
         names = [f"writer-{number}" for number in range(WRITERS)]
+        by_kafka = writers.write_transactions(
+            self._kafka_address,
+            KAFKA_WRITER,
+            TRANSFERS,
+            PARTITIONS,
+            self.notes,
+            Random(f"{self._seed}: {KAFKA_WRITER}"),
+            stopping,
+            pause_s,
+        )
         return [
-            asyncio.ensure_future(
-                write(producers_address, name, self.notes, Random(f"{self._seed}: {name}"), stopping, pause_s)
-            )
-            for name in names
+            asyncio.ensure_future(by_kafka),
+            *(
+                asyncio.ensure_future(
+                    write(producers_address, name, self.notes, Random(f"{self._seed}: {name}"), stopping, pause_s)
+                )
+                for name in names
+            ),
         ]
 
     async def finish(self, address: str, timeout_s: float) -> None:
@@ -164,10 +184,11 @@ class TransactionWork:
         await asyncio.wait_for(self.jobs.finish(), timeout_s)
         self.logged = self.jobs.logged()
         while True:
-            self._views = {topic: await read_views(address, topic) for topic in (TRANSFERS, COPIES, LOADS)}
-            transfers = self._views[TRANSFERS]
-            wanted = [transfers[COMMITTED], transfers[UNCOMMITTED], transfers[COMMITTED], self._views[LOADS][COMMITTED]]
-            found = [*self.notes.seen.values(), self._views[COPIES][COMMITTED], self._loads_seen]
+            self._views = {topic: await read_views(address, topic) for topic in TOPICS}
+            transfers, loads = self._views[TRANSFERS], self._views[LOADS][COMMITTED]
+            wanted = [transfers[COMMITTED], transfers[UNCOMMITTED], *2 * [transfers[COMMITTED]], loads]
+            copies = [self._views[topic][COMMITTED] for topic in (COPIES, KAFKA_COPIES)]
+            found = [*self.notes.seen.values(), *copies, self._loads_seen]
             if [*map(len, found)] == [*map(len, wanted)] or time.monotonic() > deadline_s:
                 break
             await asyncio.sleep(LOOK_S)
@@ -183,7 +204,8 @@ class TransactionWork:
 
     def check(self) -> Iterable[tuple[str, str]]:
         """Yield what is wrong."""
-        yield from check_transactions(self.notes, self._views[TRANSFERS], self._views[COPIES])
+        copies = {topic: self._views[topic] for topic in (COPIES, KAFKA_COPIES)}
+        yield from check_transactions(self.notes, self._views[TRANSFERS], copies)
         yield from check_jobs(self.logged, self._views[LOADS], self._loads_seen)
 
     async def check_again(self, address: str) -> list[tuple[str, str]]:
