@@ -7,6 +7,7 @@ An error that its version does not know becomes the nearest one that it knows.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import repeat
 from typing import Any
 
@@ -23,7 +24,7 @@ from warmlog_broker.network.request import Ready, RequestContext, Response, then
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.producer.producer_state import ProducerEntry
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import ApiError, ErrorCode
+from warmlog_protocol.errors import ApiError, ErrorCode, NotLeaderOrFollower
 from warmlog_protocol.kafka.schema import API
 
 STATES = {"empty": "Empty", "ongoing": "Ongoing", "committing": "PrepareCommit", "aborting": "PrepareAbort"}
@@ -67,7 +68,8 @@ async def add_partitions_to_txn(kafka: Kafka, context: RequestContext, request: 
     def find(item: m.ProducePartition) -> int:
         if kafka.services.authorizer.is_on:
             asker.require(m.Operation.WRITE, m.ResourceType.TOPIC, item.topic)
-        kafka.services.topics.partition(item.topic, item.partition, to_change=True)
+        with suppress(NotLeaderOrFollower):  # another broker may lead it
+            kafka.services.topics.partition(item.topic, item.partition, to_change=True)
         wanted[PartitionId(kafka.services.topics.get(item.topic).topic_id, item.partition)] = item.topic
         return ErrorCode.NONE
 

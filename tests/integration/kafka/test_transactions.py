@@ -232,6 +232,19 @@ def test_partitions_are_added_all_or_none(producer: KafkaTransactions) -> None:
     assert unknown.add_offsets("g") == unknown.end(commits=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
+def test_a_partition_that_another_broker_leads_is_added_like_any_other(
+    broker: BrokerThread, producer: KafkaTransactions
+) -> None:
+    producer.client.create("elsewhere")
+    local = broker.broker.services.topics.get("elsewhere").local
+    partition = broker.in_loop(lambda _: local.pop(0))
+    try:
+        assert producer.add("elsewhere", 0) == [0]
+    finally:
+        broker.in_loop(lambda _: local.__setitem__(0, partition))
+    assert producer.end(commits=False) == 0
+
+
 def test_offsets_that_no_member_is_said_to_have_read_are_taken_for_a_group_of_any_kind(
     broker: BrokerThread, producer: KafkaTransactions
 ) -> None:
