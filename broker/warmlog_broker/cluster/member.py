@@ -131,6 +131,7 @@ class Member:
 
         self.view.on_applied.append(applied)
         self._tasks.start(sync.run(), name="sync topics")
+        self._etcd.endpoints.on_call = self.replicating.figures.called
         self.replicating.begin()
 
     async def leave(self) -> None:

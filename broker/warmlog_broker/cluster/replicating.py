@@ -7,6 +7,7 @@ from pathlib import Path
 
 from warmlog_broker.cluster.driver import Driver
 from warmlog_broker.cluster.fetching import BetweenBrokers, Fetching
+from warmlog_broker.cluster.figures import Figures
 from warmlog_broker.cluster.keys import OrderValue
 from warmlog_broker.cluster.peers import Identity, PeerOptions, Peers
 from warmlog_broker.cluster.ports import ClusterEnrolment, OtherBrokers
@@ -101,6 +102,7 @@ class Replicating:
         self._tasks = Tasks()
         self.replicas: Replicas
         self.serving: Serving
+        self.figures: Figures
 
     def prepare(self, threads: ThreadPools, directories: DataDirectories) -> None:
         """Take in the records, once the broker is registered."""
@@ -119,6 +121,7 @@ class Replicating:
         )
         messages = BetweenBrokers(Fetching(self.peers), self.serving.is_due)
         self.replicas = Replicas(node, Records(self._etcd, self._config.cluster_id), messages)
+        self.figures = Figures(self._view, self.replicas)
         self._tell_sessions()
         for key, seen in self._view.records.items():
             self.replicas.record_seen(key, seen)
@@ -167,6 +170,8 @@ class Replicating:
             self._tell_sessions()
         for key, seen in applied.records.items():
             self.replicas.record_seen(key, seen)
+            if seen is not None:
+                self.figures.changed(applied.before.get(key), seen.record)
         for key in applied.orders:
             if (driver := self.replicas.find(key)) is not None:
                 self._carry_out(driver, self._view.orders.get(key))

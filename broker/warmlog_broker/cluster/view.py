@@ -38,6 +38,7 @@ from warmlog_broker.etcd.coordination import (
 from warmlog_broker.metadata.metadata_log import ClusterCreated, ClusterState, TopicCreated, UserAltered
 from warmlog_broker.replication import events as ev
 from warmlog_broker.replication import record as records
+from warmlog_broker.replication.record import PartitionRecord
 from warmlog_protocol.errors import WarmlogError
 
 PAUSE_S = 0.5
@@ -53,6 +54,8 @@ class Applied(Struct):
     """Names of topics that were created, altered or deleted."""
     records: dict[PartitionKey, Seen | None] = field(default_factory=dict)
     """Records that are new or changed; None: deleted."""
+    before: dict[PartitionKey, PartitionRecord] = field(default_factory=dict)
+    """What those that are changed were."""
     orders: set[PartitionKey] = field(default_factory=set)
     """Partitions of which an operator wants something else than before."""
     is_drained: bool = False
@@ -238,6 +241,8 @@ class View:
             applied.records[key] = None
             return
         record = records.from_bytes(change.item.value)
+        if (known := self.records.get(key)) is not None:
+            applied.before[key] = known.record
         applied.records[key] = self.records[key] = Seen(record, change.item.changed)
         epochs[key.number] = record.leader_epoch
 

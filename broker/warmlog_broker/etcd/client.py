@@ -6,6 +6,7 @@ again until their deadline.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -92,15 +93,18 @@ class EtcdClient:
     async def keep_alive(self, lease: int) -> int:
         """As `Coordination.keep_alive`, sent once: it is called often."""
         endpoint, request = self.endpoints.current, message("LeaseKeepAliveRequest")(ID=lease)
+        began_s, is_answered = time.monotonic(), False
         stream = endpoint.keep_alive(metadata=await self.endpoints.metadata(), timeout=ATTEMPT_S)
         try:
             await stream.write(request)
             response = await stream.read()
+            is_answered = response is not grpc.aio.EOF
         except grpc.aio.AioRpcError as error:
             self.endpoints.failed(endpoint, error)
         finally:
             stream.cancel()
-        if response is grpc.aio.EOF:
+            self.endpoints.on_call("LeaseKeepAlive", time.monotonic() - began_s, is_answered)
+        if not is_answered:
             self.endpoints.use_next(endpoint)
             raise Unavailable(f"etcd at {endpoint.address} did not say whether a lease is kept alive")
         ttl_s: int = response.TTL

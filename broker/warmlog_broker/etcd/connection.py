@@ -1,5 +1,7 @@
 """The connections to etcd's members: which one is in use, the token of a user, and what gRPC's errors mean."""
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -93,6 +95,8 @@ class Endpoints:
         credentials = _credentials(options)
         self._all = [Endpoint(address, credentials) for address in options.endpoints]
         self._token = ""
+        self.on_call: Callable[[str, float, bool], None] = lambda _call, _seconds, _is_answered: None
+        """Called after each call with its name, how long it took, and whether it was answered."""
 
     @property
     def current(self) -> Endpoint:
@@ -130,10 +134,14 @@ class Endpoints:
             return await self._attempt(method, request, await self.metadata(), endpoint)
 
     async def _attempt(self, method: str, request: Any, metadata: list[tuple[str, str]], endpoint: Endpoint) -> Any:
+        began_s, call = time.monotonic(), method.partition("/")[2]
         try:
-            return await endpoint.unary[method](request, metadata=metadata, timeout=ATTEMPT_S)
+            response = await endpoint.unary[method](request, metadata=metadata, timeout=ATTEMPT_S)
         except grpc.aio.AioRpcError as error:
+            self.on_call(call, time.monotonic() - began_s, False)
             self.failed(endpoint, error)
+        self.on_call(call, time.monotonic() - began_s, True)
+        return response
 
     def failed(self, endpoint: Endpoint, error: grpc.aio.AioRpcError) -> NoReturn:
         """Raise what an error of gRPC means. Calls go to the next endpoint if this one did not answer."""

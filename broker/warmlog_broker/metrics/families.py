@@ -5,28 +5,30 @@ limited to `metrics.max.topics`: those of further topics are added up under the 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from warmlog_broker.coordinator.transaction.decisions.records import End, Status
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
 from warmlog_broker.maintenance.log_check import LogCheck
 from warmlog_broker.maintenance.log_cleaner import LogCleaner
-from warmlog_broker.metrics.group_families import GroupMetrics, labelled
+from warmlog_broker.metrics.group_families import GroupMetrics, histogram, labelled
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.runtime.clock import now_ms
-from warmlog_broker.runtime.counters import Histogram
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.runtime.version import broker_version
 from warmlog_broker.topics.topics import Topic
 from warmlog_protocol.errors import ApiError
+
+if TYPE_CHECKING:
+    from warmlog_broker.cluster.figures import Figures
 
 OTHER_TOPICS = "~other"
 """No topic can have this name."""
@@ -95,8 +97,11 @@ class BrokerMetrics:
         housekeeping: Housekeeping,
         log_cleaner: LogCleaner,
         log_check: LogCheck,
+        cluster: "Figures | None" = None,
     ) -> None:
+        """`cluster` has the figures of this broker in its cluster; None if it is alone."""
         self._services = services
+        self._cluster = cluster
         self._connections = connections
         self._certificate_expiry = certificate_expiry
         self._request_memory = request_memory
@@ -111,6 +116,10 @@ class BrokerMetrics:
         """Return all families. Takes several turns of the event loop if there are many topics."""
         families = [*self._broker(), *self._requests(), *self._memory(), *self._conversions(), *self._disks()]
         families += [*await self._topics(), *await self._groups.collect()]
+        if self._cluster is not None:
+            from warmlog_broker.metrics.cluster_families import cluster_families
+
+            families += cluster_families(self._cluster)
         return families + await transaction_families(self._services)
 
     def _broker(self) -> Iterator[Metric]:
@@ -123,13 +132,13 @@ class BrokerMetrics:
             expiry.add_metric([], expires_at.timestamp())
         yield expiry
         delay = {(): services.counters.loop_delay_seconds}
-        yield _histogram("warmlog_event_loop_delay_seconds", "How late the event loop runs its tick", [], delay)
+        yield histogram("warmlog_event_loop_delay_seconds", "How late the event loop runs its tick", [], delay)
 
     def _requests(self) -> Iterator[Metric]:
         counters, quotas = self._services.counters, self._services.quotas
         api = ["protocol", "api"]
         seconds = counters.request_seconds
-        yield _histogram("warmlog_request_seconds", "From a complete request to its response", api, seconds)
+        yield histogram("warmlog_request_seconds", "From a complete request to its response", api, seconds)
         for name, text, labels, counted in (
             ("warmlog_request_errors", "Errors of requests and of their items", [*api, "error"], counters.errors),
             ("warmlog_requests_denied", "Requests and items without a right", [*api, "reason"], counters.denied),
@@ -168,9 +177,9 @@ class BrokerMetrics:
         reserve = {path: each.room.reserve_bytes for path, each in served.items()}
         yield _gauges("warmlog_directory_reserve_bytes", "Below it, records are refused", "directory", reserve)
         seconds = {(path,): each.flusher.flush_seconds for path, each in served.items()}
-        yield _histogram("warmlog_flush_seconds", "The syncs of one group commit", ["directory"], seconds)
+        yield histogram("warmlog_flush_seconds", "The syncs of one group commit", ["directory"], seconds)
         partitions = {(path,): each.flusher.flush_partitions for path, each in served.items()}
-        yield _histogram("warmlog_flush_partitions", "Partitions in one group commit", ["directory"], partitions)
+        yield histogram("warmlog_flush_partitions", "Partitions in one group commit", ["directory"], partitions)
         yield _counter("warmlog_deleted_segments", "Segments deleted by retention", self._housekeeping.deleted_segments)
         yield _counter("warmlog_deleted_bytes", "Size of the logs of these", self._housekeeping.deleted_bytes)
         cleaner = self._log_cleaner
@@ -257,15 +266,3 @@ def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Me
 
 def _counters(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
     return labelled(CounterMetricFamily, name, text, [label], (((value,), number) for value, number in values.items()))
-
-
-def _histogram(name: str, text: str, labels: Sequence[str], histograms: Mapping[Any, Histogram]) -> Metric:
-    """`histograms` are by their values of the labels, a tuple."""
-    family = HistogramMetricFamily(name, text, labels=labels)
-    for values, histogram in histograms.items():
-        count, buckets = 0, []
-        for bound, more in zip([*map(str, histogram.bounds), "+Inf"], histogram.counts, strict=True):
-            count += more
-            buckets.append((bound, count))
-        family.add_metric(list(values), buckets, histogram.total)
-    return family

@@ -9,17 +9,18 @@ last one. Until an offset is looked up, all offsets after it count.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.group.decisions.state import Group
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.clock import now_ms
+from warmlog_broker.runtime.counters import Histogram
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.log.reader import FetchData
@@ -255,4 +256,16 @@ def labelled(
     family = kind(name, text, labels=labels)
     for label_values, value in values:
         family.add_metric(label_values, float(value))
+    return family
+
+
+def histogram(name: str, text: str, labels: Sequence[str], histograms: Mapping[Any, Histogram]) -> Metric:
+    """Return a family; `histograms` are by their values of the labels, a tuple."""
+    family = HistogramMetricFamily(name, text, labels=labels)
+    for values, histogram in histograms.items():
+        count, buckets = 0, []
+        for bound, more in zip([*map(str, histogram.bounds), "+Inf"], histogram.counts, strict=True):
+            count += more
+            buckets.append((bound, count))
+        family.add_metric(list(values), buckets, histogram.total)
     return family

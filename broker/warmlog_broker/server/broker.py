@@ -347,6 +347,7 @@ class Broker:
             housekeeping=self._engine.housekeeping,
             log_cleaner=self._engine.log_cleaner,
             log_check=self._engine.log_check,
+            cluster=None if self._member is None else self._member.replicating.figures,
         )
         self._admin.serve(self.services, metrics)
 
