@@ -26,7 +26,7 @@ Numbers and names are Kafka's (org.apache.kafka.common.protocol.Errors); warmlog
 these classes, the wire carries `code` and the message, and `error_from_code` gives the same class again at the client.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import ClassVar
 
@@ -347,7 +347,14 @@ class OffsetNotAvailable(ApiError, code=ErrorCode.OFFSET_NOT_AVAILABLE, retriabl
 
 
 class InvalidRecord(ApiError, code=ErrorCode.INVALID_RECORD):
-    """A batch breaks a rule for batches that clients write."""
+    """A batch breaks a rule for batches that clients write.
+
+    If single records do, and not too many of them, `indexes` has where they are in the batch.
+    """
+
+    def __init__(self, text: str, indexes: Sequence[int] = ()) -> None:
+        super().__init__(text)
+        self.indexes = indexes
 
 
 class UnknownTopicId(ApiError, code=ErrorCode.UNKNOWN_TOPIC_ID, retriable=True):

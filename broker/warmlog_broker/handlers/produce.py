@@ -39,7 +39,20 @@ NO_ERROR = 0
 PARTITIONS_A_TURN = 16
 """Partitions that are appended to in one turn: 1 ms, and more if files are created."""
 FIRST_EPOCH = 0
-_failed = failed_partition(m.ProducedPartition)
+_failed_partition = failed_partition(m.ProducedPartition)
+
+
+class RefusedRecords(m.ProducedPartition, frozen=True):
+    """The refusal of a batch for single records of it, which Kafka's clients are told by `indexes`."""
+
+    indexes: list[int] = []  # noqa: RUF012 - msgspec copies it
+
+
+def _failed(item: "Batch | m.ProducedPartition", error: errors.ApiError) -> m.ProducedPartition:
+    if isinstance(error, errors.InvalidRecord) and error.indexes:
+        indexes = list(error.indexes)
+        return RefusedRecords(item.topic, item.partition, error.code, str(error), indexes=indexes)
+    return _failed_partition(item, error)
 
 
 class PendingProduce(Deferred):

@@ -244,6 +244,15 @@ def test_settings_of_the_broker_change_while_it_runs(client: KafkaClient, own: A
     assert alter(client, BROKER, "1", ("data.dir", SET, "/elsewhere")) == ErrorCode.INVALID_CONFIG
 
 
+def test_settings_of_kafkas_broker_that_mean_nothing_here_are_taken_and_named_in_the_log(
+    client: KafkaClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    assert alter(client, BROKER, "1", ("num.network.threads", SET, "2"), ("num.io.threads", DELETE, None)) == 0
+    assert "for the broker what has no effect here: num.network.threads=2" in caplog.text
+    assert describe(client, 4, BROKER, "").configs == []
+
+
 @pytest.mark.parametrize("name", ["AlterConfigs", "IncrementalAlterConfigs"])
 def test_settings_of_another_broker_are_not_those_of_this_one(client: KafkaClient, name: str) -> None:
     request = API[name].request

@@ -17,6 +17,7 @@ import pytest
 from broker_thread import BrokerThread
 from kafka_client import ConnectionEnded, KafkaClient, produce_fields, rows
 from waiting import wait_until
+from warmlog.blocking import Admin
 from warmlog_broker.kafka.converted import ConvertedBatches
 from warmlog_broker.kafka.data.fetch import fetch
 from warmlog_broker.kafka.translators import TRANSLATORS, Kafka
@@ -470,6 +471,19 @@ def test_trap_32_a_message_that_is_too_large(client: KafkaClient) -> None:
     client.create("trap-32")
     refused = client.produce("trap-32", rows(bytes(2 << 20)))
     assert (refused.error_code, refused.base_offset) == (ErrorCode.MESSAGE_TOO_LARGE, -1)
+
+
+def test_trap_32_records_without_a_key_on_a_compacted_topic(broker: BrokerThread, client: KafkaClient) -> None:
+    with Admin(broker.address) as admin:
+        admin.create_topic("trap-32-compacted", configs={"cleanup.policy": "compact"})
+    batch = rows(b"one", b"two", b"three", keys=[b"key", None, None])
+    refused = client.produce("trap-32-compacted", batch)
+    assert (refused.error_code, refused.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    assert [each.batch_index for each in refused.record_errors] == [1, 2]
+    assert "each record needs a key" in refused.error_message
+    many = rows(*1001 * [b"one"])
+    refused = client.produce("trap-32-compacted", many)
+    assert (refused.error_code, refused.record_errors) == (ErrorCode.INVALID_RECORD, [])
 
 
 def test_trap_34_other_protocols_at_this_port_end_clearly(kafka_address: str) -> None:

@@ -2,13 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from warmlog_broker.config.broker_config import SETTINGS, Origin
-from warmlog_broker.kafka.admin.setting_names import BROKER_NAMES, FOREIGN_BROKER_SETTINGS, FOREIGN_TOPIC_SETTINGS
+from warmlog_broker.kafka.admin.setting_names import (
+    BROKER_NAMES,
+    FOREIGN_BROKER_SETTINGS,
+    FOREIGN_DYNAMIC_SETTINGS,
+    FOREIGN_TOPIC_SETTINGS,
+)
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import RequestContext
 from warmlog_protocol import messages as m
@@ -32,14 +37,15 @@ _AlteredBySteps = API["IncrementalAlterConfigs"].response
 _log = logging.getLogger(__name__)
 
 
-def without_foreign(context: RequestContext, topic: str, configs: Mapping[str, str]) -> dict[str, str]:
-    """Return settings without those of Kafka's that have no effect here, which are named in the log."""
-    foreign = {
-        name: value for name, value in configs.items() if name in FOREIGN_TOPIC_SETTINGS and name not in SETTINGS
-    }
-    told = ", ".join(f"{name}={value[:40]}" for name, value in foreign.items() if value != FOREIGN_TOPIC_SETTINGS[name])
+def without_foreign(
+    context: RequestContext, subject: str, configs: Mapping[str, str], known: Container[str] = FOREIGN_TOPIC_SETTINGS
+) -> dict[str, str]:
+    """Return settings without those of Kafka's, `known`, that have no effect here, which are named in the log."""
+    foreign = {name: value for name, value in configs.items() if name in known and name not in SETTINGS}
+    defaults = FOREIGN_TOPIC_SETTINGS
+    told = ", ".join(f"{name}={value[:40]}" for name, value in foreign.items() if value != defaults.get(name))
     if told:
-        _log.info("%s set for topic %r what has no effect here: %s", context.peer, topic, told)
+        _log.info("%s set for %s what has no effect here: %s", context.peer, subject, told)
     return {name: value for name, value in configs.items() if name not in foreign}
 
 
@@ -244,7 +250,7 @@ async def _alter(
             wanted, unset = changes(resource)
             if resource.resource_type == TOPIC:
                 name = resource.resource_name
-                own = without_foreign(context, name, wanted)
+                own = without_foreign(context, f"topic {name!r}", wanted)
                 kept = [each for each in unset if each in SETTINGS or each not in FOREIGN_TOPIC_SETTINGS]
                 topics[index] = m.AlteredTopic(name, own, kept)
             elif resource.resource_type == BROKER:
@@ -274,6 +280,10 @@ async def _alter(
 async def _alter_broker(
     kafka: Kafka, context: RequestContext, wanted: Mapping[str, str], unset: Sequence[str], *, validate_only: bool
 ) -> None:
-    own = {BROKER_NAMES.get(name, name): text for name, text in wanted.items()}
-    names = [BROKER_NAMES.get(name, name) for name in unset]
+    kept = without_foreign(context, "the broker", wanted, FOREIGN_DYNAMIC_SETTINGS)
+    own = {BROKER_NAMES.get(name, name): text for name, text in kept.items()}
+    foreign = FOREIGN_DYNAMIC_SETTINGS - SETTINGS.keys()
+    names = [BROKER_NAMES.get(name, name) for name in unset if name not in foreign]
+    if (wanted or unset) and not own and not names:  # nothing changes, but the right to alter is checked
+        names, validate_only = ["num.partitions"], True
     await kafka.ask(context, m.AlterBrokerConfigRequest(own, names, validate_only))

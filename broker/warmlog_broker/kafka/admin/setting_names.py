@@ -58,3 +58,37 @@ FOREIGN_BROKER_SETTINGS: Mapping[str, str] = {
     "unclean.leader.election.enable": "false",
 }
 """Settings of the broker that tools look for, as they are here."""
+FOREIGN_DYNAMIC_SETTINGS: frozenset[str] = frozenset(
+    {
+        "background.threads",
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.threads",
+        "max.connection.creation.rate",
+        "metric.reporters",
+        "min.insync.replicas",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "principal.builder.class",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.principal.to.local.rules",
+        "sasl.kerberos.service.name",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "unclean.leader.election.enable",
+    }
+)
+"""Settings of the broker that Kafka lets clients change and that have no effect here: taken, and not shown."""

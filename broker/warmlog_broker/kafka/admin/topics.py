@@ -33,7 +33,7 @@ async def create_topics(kafka: Kafka, context: RequestContext, request: Any) -> 
         else:
             configs = {each.name: each.value for each in topic.configs if each.value is not None}
             partitions = len(topic.assignments) or topic.num_partitions
-            own = without_foreign(context, topic.name, configs)
+            own = without_foreign(context, f"topic {topic.name!r}", configs)
             wanted[topic.name] = m.NewTopic(topic.name, partitions, topic.replication_factor, own)
     message = m.CreateTopicsRequest(list(wanted.values()), request.validate_only)
     created = (await kafka.ask(context, message)).topics if wanted else []

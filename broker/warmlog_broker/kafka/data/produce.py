@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from warmlog_broker.handlers.produce import RefusedRecords
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import BatchSource, ConnectionEnds, Ready, RequestContext, Response, then
 from warmlog_protocol import messages as m
@@ -31,6 +32,7 @@ FENCED_FROM = 4
 _MAGIC_POSITION = 16
 _Response = API["Produce"].response
 _Partition = _Response.PartitionProduceResponse
+_RecordError = _Response.BatchIndexAndErrorMessage
 _Init = API["InitProducerId"].response
 
 
@@ -99,7 +101,13 @@ def _partition(version: int, index: int, refusal: ApiError | None, done: Iterato
     code = produced.error_code
     if code == ErrorCode.NONE:
         return _Partition(index, 0, produced.base_offset, produced.log_append_time_ms, produced.log_start_offset)
-    return _Partition(index, _code(code, version), base_offset=-1, error_message=produced.error_message)
+    return _Partition(
+        index,
+        _code(code, version),
+        base_offset=-1,
+        record_errors=[*map(_RecordError, produced.indexes)] if isinstance(produced, RefusedRecords) else [],
+        error_message=produced.error_message,
+    )
 
 
 def _code(code: int, version: int) -> int:

@@ -17,6 +17,8 @@ from warmlog_protocol.errors import CorruptBatch, InvalidRecord, MessageTooLarge
 
 MAX_NAMED_RECORDS = 10
 """How many records without a key an error message names."""
+MAX_REFUSED_RECORDS = 1_000
+"""Up to how many of them the error has the indexes of."""
 
 
 def prepare_batch(
@@ -42,7 +44,7 @@ def prepare_batch(
             record_batch.unpack(memory_bytes // copies)
         except NeedsMemory as error:
             raise NeedsMemory(copies * error.size_bytes) from None
-        count, first = record_batch.null_keys(MAX_NAMED_RECORDS)
+        count, first = record_batch.null_keys(MAX_REFUSED_RECORDS)
         if config.is_compacted:
             _check_compactable(batch.header.record_count, count, first, max_decompressed_bytes)
         if codec is None or not is_repacked:
@@ -60,10 +62,11 @@ def prepare_batch(
 
 def _check_compactable(records: int, without_key: int, first: list[int], max_decompressed_bytes: int) -> None:
     if without_key:
-        named = ", ".join(map(str, first)) + (", …" if without_key > len(first) else "")
+        named = ", ".join(map(str, first[:MAX_NAMED_RECORDS])) + (", …" if without_key > MAX_NAMED_RECORDS else "")
         raise InvalidRecord(
             f"on a topic with cleanup.policy=compact each record needs a key, but of {records} records {without_key} "
-            f"have none: at index {named}"
+            f"have none: at index {named}",
+            first if without_key <= MAX_REFUSED_RECORDS else (),
         )
     if records * BYTES_A_ROW > max_decompressed_bytes:
         raise InvalidRecord(
