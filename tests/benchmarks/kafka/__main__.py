@@ -1,0 +1,168 @@
+"""`make bench-kafka`: Kafka's own perf tools against the listener of its clients, against Kafka, and the ceiling.
+
+In turns, in one run: warmlog, with every response after an fsync; Kafka with `log.flush.interval.messages=1`, which
+does the same; and a program that answers Produce unseen, which shows what this client can do on this machine. One
+producer, acks=all. Ratios hold from machine to machine, figures do not.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from benchmarks.kafka import servers
+from benchmarks.kafka.servers import Served
+from kafka_jars import JARS
+from processor_time import processor_time
+from warmlog.blocking import Admin, Producer
+
+TOOLS = "org.apache.kafka.tools"
+RECORDS = {100: 2_000_000, 1000: 400_000}
+"""How many of each size."""
+QUICK_SHARE = 0.1
+PARTITIONS = 100
+STEADY_RATE = 1000
+STEADY_S = 15
+BATCH_BYTES = 65_536
+RESULTS = Path(__file__).parents[3] / "build" / "bench-kafka.json"
+SERVERS: dict[str, Callable[[Path], AbstractContextManager[Served]]] = {
+    "warmlog": servers.warmlog,
+    "kafka": servers.kafka,
+    "unseen": servers.unseen,
+}
+BARS: list[tuple[str, str, str, str, float]] = [
+    ("produce.100", "kafka", "x", "at least", 2.1),
+    ("produce.1000", "kafka", "x", "at least", 1.8),
+    ("produce.100", "unseen", "x", "at least", 0.7),
+    ("produce.1000", "unseen", "x", "at least", 0.7),
+    ("produce.100.cpu_us", "kafka", "x", "at most", 1.0),
+    ("produce.100.cpu_us", "unseen", "x", "at most", 3.5),
+    ("consume.rows", "kafka", "x", "at least", 1.0),
+    ("consume.columns", "kafka", "x", "at least", 0.5),
+    ("steady.p99_ms", "kafka", "x", "at most", 1.0),
+    ("memory_mb", "", "", "at most", 90.0),
+]
+"""Row of warmlog, the server that it is compared with, and what it has to be."""
+_PRODUCED = re.compile(r"records sent, ([0-9.]+) records/sec.*?([0-9]+) ms 50th.*?([0-9]+) ms 99th")
+Figures = dict[str, float]
+
+
+def perf(tool: str, *arguments: object) -> str:
+    """The last line of one of the perf tools, in a JVM as their scripts start it."""
+    command = ["java", "-Xmx512m", "-cp", f"{JARS}/*", f"{TOOLS}.{tool}", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+def produce(served: Served, topic: str, size: int, count: int, rate: int = -1) -> tuple[float, float, float]:
+    """Records per second, and the 99th percentile of latency in ms; then the server's processor time, us a record."""
+    before_s = processor_time(served.pid).own_s
+    said = perf(
+        "ProducerPerformance",
+        *("--topic", topic, "--num-records", count, "--record-size", size, "--throughput", rate, "--producer-props"),
+        *(f"bootstrap.servers={served.address}", "acks=all", f"batch.size={BATCH_BYTES}"),
+    )
+    found = _PRODUCED.search(said)
+    assert found is not None, said
+    return float(found[1]), float(found[3]), (processor_time(served.pid).own_s - before_s) / count * 1e6
+
+
+def consume(served: Served, topic: str, count: int) -> float:
+    """Records per second from the page cache, without the time to join."""
+    said = perf(
+        "ConsumerPerformance",
+        *("--bootstrap-server", served.address, "--topic", topic, "--messages", count, "--hide-header"),
+        *("--timeout", 60_000),
+    )
+    return float(said.split(", ")[-1])
+
+
+def create(served: Served, topic: str, partitions: int) -> None:
+    if served.own_address:
+        with Admin(served.own_address) as admin:
+            admin.create_topic(topic, partitions=partitions)
+    else:
+        command = [
+            *("java", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*", f"{TOOLS}.TopicCommand", "--create"),
+            *("--bootstrap-server", served.address, "--topic", topic, "--partitions", str(partitions)),
+        ]
+        subprocess.run(command, check=True, capture_output=True)
+
+
+def write_columns(address: str, topic: str, size: int, count: int) -> None:
+    """What warmlog's own producer writes, for Kafka's consumer to read."""
+    with Producer(address) as producer:
+        producer.send_many(topic, [os.urandom(size // 2).hex().encode()] * count)
+        producer.flush()
+
+
+def memory_mb(pid: int) -> float:
+    resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return resident * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def measure(name: str, share: float) -> Figures:
+    """Every row that this server has, against one that was just started."""
+    figures: Figures = {}
+    with tempfile.TemporaryDirectory(prefix="bench-kafka-") as directory, SERVERS[name](Path(directory)) as served:
+        is_broker = name != "unseen"
+        if is_broker:
+            for topic, partitions in {"one": 1, "large": 1, "many": PARTITIONS}.items():
+                create(served, topic, partitions)
+        count = int(RECORDS[100] * share)
+        produce(served, "warm-up" if not is_broker else "large", 1000, 10_000)
+        figures["produce.100"], _, figures["produce.100.cpu_us"] = produce(served, "one", 100, count)
+        figures["produce.1000"], _, _ = produce(served, "large", 1000, int(RECORDS[1000] * share))
+        if is_broker:
+            figures["consume.rows"] = consume(served, "one", count)
+            figures["produce.100_partitions"], _, _ = produce(served, "many", 100, count)
+            steady = int(STEADY_RATE * STEADY_S * max(share, 0.3))
+            _, figures["steady.p99_ms"], _ = produce(served, "one", 100, steady, STEADY_RATE)
+            figures["memory_mb"] = memory_mb(served.pid)
+        if served.own_address:
+            create(served, "columns", 1)
+            write_columns(served.own_address, "columns", 100, count)
+            figures["consume.columns"] = consume(served, "columns", count)
+    return figures
+
+
+def main() -> None:
+    """Print medians and what the bars ask for, and write the medians to build/bench-kafka.json."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kafka", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--share", type=float, default=1.0, help="of the records")
+    parser.add_argument("--quick", action="store_true", help="one round of a tenth")
+    options = parser.parse_args()
+    rounds, share = (1, QUICK_SHARE) if options.quick else (options.rounds, options.share)
+    runs: dict[str, list[Figures]] = defaultdict(list)
+    for _ in range(rounds):
+        for name in SERVERS:
+            runs[name].append(measure(name, share))
+    medians = {
+        name: {row: statistics.median(each[row] for each in found) for row in found[0]} for name, found in runs.items()
+    }
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps({"rounds": runs, "medians": medians}, indent=1))
+    print("| row | " + " | ".join(SERVERS) + " |\n|---|" + "---|" * len(SERVERS))
+    for row in medians["warmlog"]:
+        told = (f"{medians[name][row]:,.2f}" if row in medians[name] else "" for name in SERVERS)
+        print(f"| {row} | " + " | ".join(told) + " |")
+    print("\n| row | of | figure | bar |\n|---|---|---|---|")
+    for row, other, _, words, bar in BARS:
+        base_row = "consume.rows" if row == "consume.columns" else row
+        value = medians["warmlog"][row] / (medians[other][base_row] if other else 1)
+        print(f"| {row} | {other} | {value:.2f} | {words} {bar} |")
+    spread = medians["warmlog"]["produce.100_partitions"] / medians["warmlog"]["produce.100"]
+    print(f"| produce.100_partitions | one partition | {spread:.2f} | at least 0.6 |")
+
+
+if __name__ == "__main__":
+    main()
