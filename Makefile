@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka test-prometheus test-helm test-docker test-console test-site test-cluster cluster-chaos bench-cluster chaos power-loss soak fuzz group-simulation classic-simulation transaction-simulation replication-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-kafka bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
+.PHONY: help dev demo test test-slow test-kafka test-clients test-prometheus test-helm test-docker test-console test-site test-cluster cluster-chaos bench-cluster chaos power-loss soak fuzz group-simulation classic-simulation transaction-simulation replication-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-kafka bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
 .NOTPARALLEL:
 
 help:
@@ -36,6 +36,7 @@ help:
 	@echo 'make test       run the tests                    (PYTEST_ARGS=... passed to pytest)'
 	@echo 'make test-slow  run the long ones: 200 kills of a broker under load'
 	@echo 'make test-kafka run the tests in which Apache Kafka reads our files; fetches its jars by Maven'
+	@echo 'make test-clients  clients and suites of Kafka from the registries; AIOKAFKA=DIR and LIBRDKAFKA=DIR add theirs'
 	@echo 'make test-prometheus  the tests of alerts and dashboard with a real Prometheus, which it installs (Debian)'
 	@echo 'make test-helm  the tests of the Helm chart, with a helm that it builds (Go)'
 	@echo 'make test-docker  the image, built and run by a Docker engine; as root, needs docker and what the Dockerfile fetches'
@@ -88,6 +89,9 @@ test-kafka: dev
 	@KAFKA_JARS="$$(tools/kafka-jars)" && CONNECTOR_JARS="$$(tools/kafka-jars connector)" && \
 	export KAFKA_JARS CONNECTOR_JARS && $(WITH_JAVA) $(BIN)/python -m pytest -m slow tests/kafka \
 		tests/spark/test_ported_job.py $(PYTEST_ARGS)
+
+test-clients: dev
+	@$(WITH_JAVA) WARMLOG_TEST_CLIENTS=1 $(BIN)/python -m pytest -m slow tests/clients $(PYTEST_ARGS)
 
 test-prometheus: dev
 	@tools/prometheus

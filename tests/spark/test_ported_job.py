@@ -1,9 +1,6 @@
 """A job for Kafka is one for warmlog once the format's name is changed: run by spark-submit, with the same results."""
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +9,7 @@ import pytest
 
 from benchmarks.spark.kafka_server import KafkaServer
 from broker_process import BrokerProcess
+from spark.ported_job import TIMEOUT_S, submit
 from spark.topics import Topics
 
 pytestmark = [
@@ -19,45 +17,9 @@ pytestmark = [
     pytest.mark.skipif(pyspark.__version__ < "4.2", reason="before Spark 4.2, availableNow is one micro-batch"),
 ]
 
-JOB = Path(__file__).with_name("kafka_job.py")
 BUILD = Path(__file__).parents[2] / "build"
 KAFKA_JARS = Path(os.environ.get("KAFKA_JARS") or BUILD / "kafka-jars")
 CONNECTOR_JARS = Path(os.environ.get("CONNECTOR_JARS") or BUILD / "kafka-connector-jars")
-TIMEOUT_S = 600
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "1g",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
-
-
-def submit(source: str, servers: str, directory: Path, **settings: str) -> dict[str, Any]:
-    """What the job printed."""
-    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2,4]"]
-    for name, value in {**SETTINGS, **settings}.items():
-        command += ["--conf", f"{name}={value}"]
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYSPARK_PYTHON": Path(sys.executable).name,
-    }
-    directory.mkdir()
-    done = subprocess.run(
-        [*command, str(JOB), source, servers, str(directory)],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        stdin=subprocess.DEVNULL,
-        env=environment,
-        cwd=directory,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert isinstance(found, dict)
-    return found
 
 
 def run_here(broker: BrokerProcess, topics: Topics, directory: Path) -> dict[str, Any]:

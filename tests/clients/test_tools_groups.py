@@ -7,12 +7,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from broker_process import BrokerProcess, port_to_keep
-from kafka_jars import JARS, NEEDS_KAFKA, run_java
+from clients import fetched
+from clients.served import Served
+from kafka_jars import JARS, run_java
 from waiting import wait_until
 from warmlog.blocking import Admin, Producer
 
-pytestmark = NEEDS_KAFKA
+CLIENT = "Kafka's tools 4.1.0"
+SETTINGS = {"group_heartbeat_interval_ms": "500"}
 TOOLS = "org.apache.kafka.tools"
 GROUPS = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
 PROTOCOLS = ["classic", "consumer"]
@@ -20,18 +22,16 @@ PARTITIONS, RECORDS = 4, 20
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where the listener is of a broker with a topic of Kafka's form and PARTITIONS * RECORDS records."""
-    address = f"127.0.0.1:{port_to_keep()}"
-    settings = {"kafka_listen": address, "group_heartbeat_interval_ms": "500"}
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", **settings) as broker:
-        with Admin(broker.address) as admin:
-            admin.create_topic("read", partitions=PARTITIONS)
-        with Producer(broker.address) as producer:
-            for number in range(PARTITIONS * RECORDS):
-                producer.send("read", b"%d" % number, partition=number % PARTITIONS)
-            producer.flush()
-        yield address
+def address(served: Served) -> str:
+    """Where the listener is of a broker with a topic of PARTITIONS * RECORDS records."""
+    fetched.jars()
+    with Admin(served.broker.address) as admin:
+        admin.create_topic("read", partitions=PARTITIONS)
+    with Producer(served.broker.address) as producer:
+        for number in range(PARTITIONS * RECORDS):
+            producer.send("read", b"%d" % number, partition=number % PARTITIONS)
+        producer.flush()
+    return served.address
 
 
 def groups(address: str, *options: object) -> str:

@@ -1,0 +1,65 @@
+"""Clients of Kafka that are not from PyPI, and suites of their own: `make test-clients`, one module a row of its table.
+
+A module names its client in CLIENT and the settings of its broker, if it needs some, in SETTINGS. A test whose program
+counts by itself records `of`: how many of how many have passed. What cannot be fetched fails the tests of its module.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clients.served import Served, serve
+
+HERE = Path(__file__).parent
+collect_ignore_glob = [] if "WARMLOG_TEST_CLIENTS" in os.environ else ["test_*.py"]
+_REPORTS = pytest.StashKey[dict[str, list[pytest.TestReport]]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_REPORTS] = defaultdict(list)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    client = getattr(getattr(item, "module", None), "CLIENT", None)
+    if client is not None and (report.when == "call" or (report.when == "setup" and not report.passed)):
+        item.config.stash[_REPORTS][client].append(report)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the table: client, passed of all, what has passed, what has not, seconds."""
+    if not config.stash[_REPORTS]:
+        return
+    terminalreporter.write_line("| client | passed | what | failed | s |")
+    terminalreporter.write_line("|---|---|---|---|---|")
+    for client, reports in config.stash[_REPORTS].items():
+        counts = [dict(report.user_properties).get("of", (int(report.passed), 1)) for report in reports]
+        passed, total = (sum(column) for column in zip(*counts, strict=True))
+        words: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}
+        for report in reports:
+            words[report.outcome].append(_words(report.nodeid))
+        what, failed = (", ".join(dict.fromkeys(words[outcome])) for outcome in ("passed", "failed"))
+        took_s = sum(report.duration for report in reports)
+        terminalreporter.write_line(f"| {client} | {passed} of {total} | {what} | {failed} | {took_s:.0f} |")
+
+
+def _words(node_id: str) -> str:
+    return node_id.rpartition("::")[2].partition("[")[0].removeprefix("test_").replace("_", " ")
+
+
+@pytest.fixture(scope="module")
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A broker of the module's own."""
+    with serve(tmp_path_factory.mktemp("broker"), getattr(request.module, "SETTINGS", {})) as running:
+        yield running
