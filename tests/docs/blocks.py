@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 RUN = ("python", "sh")
-NOT_CODE = ("text", "ini", "dockerfile", "yaml", "toml", "json")
+NOT_CODE = ("text", "ini", "dockerfile", "yaml", "toml", "json", "properties", "java", "go", "js")
 
 ADDRESS = "127.0.0.1:7400"
 """That of the broker, as pages name it."""
