@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 
 from msgspec import Struct
 
-from warmlog_broker.cluster.replicas import Replicas
+from warmlog_broker.cluster.data_path.replicas import Replicas
 from warmlog_broker.cluster.view import View
 from warmlog_broker.replication.record import PartitionRecord
 from warmlog_broker.runtime.counters import SECONDS, Histogram

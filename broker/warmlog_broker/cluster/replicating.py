@@ -5,16 +5,16 @@ import logging
 from collections.abc import Awaitable
 from pathlib import Path
 
-from warmlog_broker.cluster.driver import Driver
-from warmlog_broker.cluster.fetching import BetweenBrokers, Fetching
+from warmlog_broker.cluster.data_path.driver import Driver
+from warmlog_broker.cluster.data_path.fetching import BetweenBrokers, Fetching
+from warmlog_broker.cluster.data_path.peers import Identity, PeerOptions, Peers
+from warmlog_broker.cluster.data_path.ports import ClusterEnrolment, OtherBrokers
+from warmlog_broker.cluster.data_path.replicas import Node, Replicas
+from warmlog_broker.cluster.data_path.requests import ClusterRequests
+from warmlog_broker.cluster.data_path.serving import Serving
 from warmlog_broker.cluster.figures import Figures
 from warmlog_broker.cluster.keys import OrderValue
-from warmlog_broker.cluster.peers import Identity, PeerOptions, Peers
-from warmlog_broker.cluster.ports import ClusterEnrolment, OtherBrokers
 from warmlog_broker.cluster.records import PartitionKey, Records
-from warmlog_broker.cluster.replicas import Node, Replicas
-from warmlog_broker.cluster.requests import ClusterRequests
-from warmlog_broker.cluster.serving import Serving
 from warmlog_broker.cluster.session import Session
 from warmlog_broker.cluster.store import wanted_min_isr
 from warmlog_broker.cluster.view import Applied, View

@@ -9,7 +9,7 @@ from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ClusterAuthorizationFailed, InvalidRequest
 
 if TYPE_CHECKING:
-    from warmlog_broker.cluster.requests import ClusterRequests
+    from warmlog_broker.cluster.data_path.requests import ClusterRequests
 
 
 def peer_hello(services: Services, context: RequestContext, request: m.PeerHelloRequest) -> m.PeerHelloResponse:

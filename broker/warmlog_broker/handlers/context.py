@@ -26,7 +26,7 @@ from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
 
 if TYPE_CHECKING:
-    from warmlog_broker.cluster.requests import ClusterRequests
+    from warmlog_broker.cluster.data_path.requests import ClusterRequests
 
 
 class Services(Struct):

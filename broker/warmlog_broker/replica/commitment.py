@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Replication(Protocol):
-    """The other replicas of a partition, as far as clients of this one are concerned: see `cluster/driver`."""
+    """The other replicas of a partition, as far as clients of this one are concerned: see `Driver` of a cluster."""
 
     def check_append(self, acks: int) -> None:
         """Raise NotLeaderOrFollower while this broker hands over, NotEnoughReplicas if acks=all cannot be reached."""

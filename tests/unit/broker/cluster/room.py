@@ -7,9 +7,9 @@ from pathlib import Path
 from uuid import UUID
 
 from fake_coordination import FakeCoordination
-from warmlog_broker.cluster.driver import Driver
+from warmlog_broker.cluster.data_path.driver import Driver
+from warmlog_broker.cluster.data_path.replicas import Node, Replicas
 from warmlog_broker.cluster.records import PartitionKey, Records, Seen
-from warmlog_broker.cluster.replicas import Node, Replicas
 from warmlog_broker.etcd.coordination import Delete, Put, prefix_end
 from warmlog_broker.replica.disk_space import DiskRoom
 from warmlog_broker.replica.partition import Partition

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from warmlog_broker.cluster.peers import PEER_PRINCIPAL, Identity
+from warmlog_broker.cluster.data_path.peers import PEER_PRINCIPAL, Identity
 from warmlog_broker.config.listeners import DEFAULT_LISTENER
 from warmlog_broker.network.request import ANONYMOUS_PRINCIPAL, Life, RequestContext
 from warmlog_broker.security.authentication import Authentication

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol, TypeVar
 from zlib import crc32
 
-from warmlog_broker.cluster.peers import Peers
+from warmlog_broker.cluster.data_path.peers import Peers
+from warmlog_broker.cluster.data_path.replicas import Replicas
 from warmlog_broker.cluster.records import PartitionKey
-from warmlog_broker.cluster.replicas import Replicas
 from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_broker.coordinator.transaction.ports import Markers, PendingOffsets

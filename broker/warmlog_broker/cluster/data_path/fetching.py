@@ -8,10 +8,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from warmlog_broker.cluster.driver import Driver
-from warmlog_broker.cluster.peers import Peers
+from warmlog_broker.cluster.data_path.driver import Driver
+from warmlog_broker.cluster.data_path.peers import Peers
+from warmlog_broker.cluster.data_path.serving import POLL_S, answer_of, fetch_message
 from warmlog_broker.cluster.records import PartitionKey
-from warmlog_broker.cluster.serving import POLL_S, answer_of, fetch_message
 from warmlog_broker.replication import events as ev
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, WarmlogError

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
-from warmlog_broker.cluster.driver import Driver, Reply
+from warmlog_broker.cluster.data_path.driver import Driver, Reply
 from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.network.request import Deferred, MessageWithSlices, Response
 from warmlog_broker.replication import events as ev

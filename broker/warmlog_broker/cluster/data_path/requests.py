@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from warmlog_broker.cluster.peers import Identity
-from warmlog_broker.cluster.ports import ClusterEnrolment
-from warmlog_broker.cluster.serving import Serving
+from warmlog_broker.cluster.data_path.peers import Identity
+from warmlog_broker.cluster.data_path.ports import ClusterEnrolment
+from warmlog_broker.cluster.data_path.serving import Serving
 from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_broker.coordinator.transaction.ports import Markers

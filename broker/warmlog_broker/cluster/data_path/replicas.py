@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
-from warmlog_broker.cluster.driver import Driver, bounds_of
+from warmlog_broker.cluster.data_path.driver import Driver, bounds_of
 from warmlog_broker.cluster.records import PartitionKey, Records, Seen
 from warmlog_broker.etcd.coordination import CoordinationError
 from warmlog_broker.replica.partition import Partition
