@@ -11,7 +11,7 @@ from broker_process import BrokerFailed, BrokerProcess
 from cluster_processes import ClusterProcesses
 from etcd_process import EtcdProcess, needs_etcd
 from waiting import wait_until
-from warmlog import Admin, Producer
+from warmlog import Admin, Consumer, Producer
 from warmlog_protocol import messages as m
 from wire_client import WireClient
 
@@ -92,6 +92,46 @@ def test_records_of_a_leader_that_dies_are_at_the_next(tmp_path: Path) -> None:
         assert cluster.brokers[second].terminate() == 0
         assert leader_of(cluster, "orders") not in (-1, second), "a clean stop hands over first"
         assert asyncio.run(produce("orders", b"4")) == 4
+
+
+def test_while_etcd_is_away_what_runs_goes_on(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path / "c") as cluster:
+
+        async def go_on() -> None:
+            async with Admin(cluster.addresses) as admin, Producer(cluster.addresses) as producer:
+                await admin.create_topic("orders", partitions=3)
+                await producer.send("orders", b"before", partition=0)
+                cluster.etcd.kill_all()
+                for number in range(200):  # for longer than a session
+                    await producer.send("orders", b"%d" % number, partition=number % 3)
+                    await asyncio.sleep(0.015)
+                cluster.etcd.start(cluster.etcd.members[0])
+                await admin.create_topic("later", partitions=1)
+                assert (await producer.send("later", b"1")).offset == 0
+
+        leader = {node: broker.output.count("registers again") for node, broker in cluster.brokers.items()}
+        asyncio.run(go_on())
+        found = {node: broker.output.count("registers again") for node, broker in cluster.brokers.items()}
+        assert found == leader, "none was fenced"
+
+
+def test_brokers_that_need_an_internal_topic_at_once_create_one(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path / "c") as cluster:
+
+        async def commit(broker: BrokerProcess) -> None:
+            async with Consumer(broker.address, topics=["orders"], group=f"g-{broker.port}") as consumer:
+                found = [record.value async for record in consumer.records(until="latest")]
+                assert found == [b"1"]
+
+        async def run() -> None:
+            async with Admin(cluster.addresses) as admin, Producer(cluster.addresses) as producer:
+                await admin.create_topic("orders", partitions=1)
+                await producer.send("orders", b"1")
+            await asyncio.gather(*(commit(broker) for broker in cluster.brokers.values()))
+
+        asyncio.run(asyncio.wait_for(run(), 60))
+        for broker in cluster.brokers.values():
+            wait_until(lambda broker=broker: len(list(broker.data_dir.glob("__groups-*"))) == 16)
 
 
 def leader_of(cluster: ClusterProcesses, topic: str) -> int:

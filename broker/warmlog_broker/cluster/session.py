@@ -203,8 +203,9 @@ class Session:
                     await self.unregister()
                     await self._register()
                 pause_s = self._ttl_s / 3
-            except WarmlogError as error:
-                _log.warning("the registration of this broker is not kept alive: %s", error)
+            except Exception as error:
+                is_known = isinstance(error, WarmlogError)
+                _log.warning("the registration of this broker is not kept alive: %s", error, exc_info=not is_known)
                 pause_s = RETRY_S
 
     def _is_gone(self) -> bool:
@@ -220,8 +221,9 @@ class Session:
                 await self._write_mark(mark._replace(beat=mark.beat + 1))
             except NodeInUse as error:
                 _log.critical("%s", error)
-            except WarmlogError as error:
-                _log.warning("the mark of this broker's disks is not written: %s", error)
+            except Exception as error:
+                is_known = isinstance(error, WarmlogError)
+                _log.warning("the mark of this broker's disks is not written: %s", error, exc_info=not is_known)
 
     async def _write_mark(self, mark: Mark) -> None:
         """Write a mark into the node file, into etcd, and note there that etcd has it."""

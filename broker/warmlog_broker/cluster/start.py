@@ -35,6 +35,8 @@ from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_protocol.errors import ApiError, WarmlogError
 
 PAUSE_S = 1.0
+CHANGED_AT_ONCE = 50
+"""Records that are written at the same time: etcd makes them durable together."""
 
 _log = logging.getLogger(__name__)
 
@@ -154,15 +156,20 @@ def _why_lost(
 
 async def change_records(etcd: Coordination, view: View, found: Iterable[Replica]) -> None:
     """Say in each record what the start of this broker changes in it."""
-    revision = 0
-    for replica in found:
-        change = start_change(
+    at_once = asyncio.Semaphore(CHANGED_AT_ONCE)
+
+    async def change(replica: Replica) -> int:
+        wanted = start_change(
             replica.seen.record, view.node, is_lost=replica.reason is not None, was_closed=replica.was_closed
         )
         if replica.reason is not None:
             _log.error("%s leaves the in-sync set: %s", replica.name.directory_name, replica.reason)
-        if change is not None:
-            revision = max(revision, await changed_record(etcd, view, replica.key, replica.seen, change))
+        if wanted is None:
+            return 0
+        async with at_once:
+            return await changed_record(etcd, view, replica.key, replica.seen, wanted)
+
+    revision = max(await asyncio.gather(*map(change, found)), default=0)
     await view.reached(revision)
 
 

@@ -53,8 +53,11 @@ class TopicSync:
                 try:
                     async with self._topics.changing:
                         await self._bring(name)
-                except (WarmlogError, OSError) as error:
-                    _log.error("topic %r is not as the cluster has it, trying again: %s", name, error)
+                except Exception as error:
+                    is_known = isinstance(error, (WarmlogError, OSError))
+                    _log.error(
+                        "topic %r is not as the cluster has it, trying again: %s", name, error, exc_info=not is_known
+                    )
                     failed.add(name)
             if failed:
                 await asyncio.sleep(RETRY_S)

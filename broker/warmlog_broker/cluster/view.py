@@ -114,13 +114,15 @@ class View:
                 return
             except WarmlogError as error:
                 _log.error("etcd cannot be followed, trying again: %s", error)
+            except Exception:
+                _log.exception("etcd cannot be followed, trying again: a bug")
             await asyncio.sleep(PAUSE_S)
             try:
                 await self._list()
             except CoordinationError as error:
                 _log.warning("etcd cannot be listed, trying again: %s", error)
-            except WarmlogError as error:
-                _log.error("what is in etcd cannot be read: %s", error)
+            except Exception as error:
+                _log.exception("what is in etcd cannot be read: %s", error)
 
     def freeze(self, reason: str) -> None:
         """Believe nothing more of etcd, and write nothing: roles stay as they are."""

@@ -340,7 +340,11 @@ class Topics:
         return topic
 
     async def _create_internal(self, new: InternalTopic, version: Version) -> None:
-        if new.name not in self._topics:
+        known = self._cluster.state.topics.get(new.name)
+        if known is not None and not self._cluster.is_alone:  # another broker has just created it
+            if new.name not in self._topics:
+                await self.assigned(known, self._cluster.here(known))
+        elif new.name not in self._topics:
             entry = TopicCreated(
                 new.name,
                 uuid4().bytes,
@@ -396,7 +400,7 @@ class Topics:
 
     async def _check(self, wanted: Sequence[NewTopic]) -> list[TopicCreated | errors.ApiError]:
         results: list[TopicCreated | errors.ApiError] = []
-        names = set(self._topics)
+        names = {*self._topics} if self._cluster.is_alone else {*self._topics, *self._cluster.state.topics}
         times_asked = Counter(new.name for new in wanted)
         partition_count = self.partition_count
         async for new in in_turns(wanted, CHECKED_A_TURN):
@@ -426,14 +430,15 @@ class Topics:
     async def _make(self, entry: TopicCreated) -> TopicCreated | errors.ApiError:
         """Create the directories of a topic that is in the store; if that fails, remove it from there.
 
-        In a cluster it remains: other brokers may have created theirs.
+        In a cluster it remains, and is tried again: other brokers have created theirs.
         """
         try:
             await self.assigned(entry, self._cluster.here(entry))
         except errors.ApiError as error:
             _log.error("topic %r could not be created: %s", entry.name, error)
-            if self._cluster.is_alone:
-                await self._undo(entry)
+            if not self._cluster.is_alone:
+                return entry
+            await self._undo(entry)
             return error
         _log.info("topic %r created, partitions: %d", entry.name, entry.partitions)
         return entry
