@@ -87,7 +87,8 @@ class _Call(Generic[R]):
         self._task: asyncio.Task[None] | None = None
         """What runs the work, from `begin` until it is over."""
         self._result: R
-        self._error: BaseException | None = None
+        self._errors: list[BaseException] = []
+        """What it has failed with, if it has, until that is raised: its traceback refers to this call."""
         self._running = threading.Lock()
         """Held until it is over."""
         self._running.acquire()
@@ -112,26 +113,23 @@ class _Call(Generic[R]):
 
     def result(self) -> R:
         """Return what the work has returned, or raise its error; ClientClosed if it was cancelled. Once it is over."""
-        if self._error is not None:
-            try:
-                raise self._error
-            finally:
-                self._error = None  # whose traceback refers to this call
+        if self._errors:
+            raise self._errors.pop()
         return self._result
 
     async def _run(self) -> None:
         try:
             self._result = await self._work()
         except asyncio.CancelledError:
-            self._error = ClientClosed(_CLOSED)
+            self._errors.append(ClientClosed(_CLOSED))
         except BaseException as error:
-            self._error = error
+            self._errors.append(error)
         self._end()
 
     def _cancelled(self, _: object = None) -> None:
         """End it if it was cancelled before it had begun to run."""
         if not self.is_over:
-            self._error = ClientClosed(_CLOSED)
+            self._errors.append(ClientClosed(_CLOSED))
             self._end()
 
     def _end(self) -> None:

@@ -239,7 +239,10 @@ class SendQueue:
         async with self.emptying:
             self._next_round = None
             try:
+                was_full = self._size_bytes > QUEUE_BYTES
                 self._take()
+                if was_full:
+                    await asyncio.sleep(0)  # those that wait for room go on while this hands over
                 core = self._client._open()
                 while self._taken:
                     if core.accumulator.drain_flag.is_set:
