@@ -73,19 +73,23 @@ class _Threads(ThreadPoolExecutor):
         return thread
 
 
-class _Call(Generic[R]):
-    """Work in a loop that a thread waits for.
+class LoopCall(Generic[R]):
+    """Work that a loop is to run, and that one thread waits for.
 
     The thread waits for a plain lock, and takes no other that the loop takes as well: Ctrl-C in the methods of
     `threading.Condition`, on which `Future` and `Event` are built, may leave their lock held for ever. The `get` of
     a `SimpleQueue` is no better: up to Python 3.12, it waits for ever if its timeout has passed as it begins to wait.
     """
 
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, R]]) -> None:
+    def __init__(
+        self, soon: Callable[[Callable[[], object]], object], work: Callable[[], Coroutine[Any, Any, R]]
+    ) -> None:
         self.is_over = False
+        self._soon = soon
+        """Has the loop call something; raises if it has ended."""
         self._work = work
         self._task: asyncio.Task[None] | None = None
-        """What runs the work, from `begin` until it is over."""
+        """What runs the work, until it is over."""
         self._result: R
         self._errors: list[BaseException] = []
         """What it has failed with, if it has, until that is raised: its traceback refers to this call."""
@@ -94,28 +98,40 @@ class _Call(Generic[R]):
         self._running.acquire()
 
     def begin(self) -> None:
-        """Run the work. In the loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        self._task.add_done_callback(self._cancelled)
+        """Have the loop run the work. Raises as `soon`."""
+        self._soon(self._create_task)
 
     def cancel(self) -> None:
-        """Cancel the work. In the loop, after `begin` if that is called at all."""
-        if self._task is None:
-            self._cancelled()
-        else:
-            self._task.cancel()
+        """Have the loop cancel the work, unless it is over. Raises as `soon`."""
+        if not self.is_over:
+            self._soon(self._cancel_task)
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Return whether it is over at last. In one thread at a time."""
+        """Return whether it is over at last."""
         if not self.is_over:
             self._running.acquire(timeout=-1 if timeout_s is None else max(timeout_s, 0))
         return self.is_over
 
-    def result(self) -> R:
-        """Return what the work has returned, or raise its error; ClientClosed if it was cancelled. Once it is over."""
+    def result(self, timeout_s: float | None = None) -> R:
+        """Wait, and return what the work has returned, or raise its error, once. TimeoutError after `timeout_s`.
+
+        ClientClosed if it was cancelled, as by the end of the loop.
+        """
+        if not self.wait(timeout_s):
+            raise TimeoutError
         if self._errors:
             raise self._errors.pop()
         return self._result
+
+    def _create_task(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._cancelled)
+
+    def _cancel_task(self) -> None:
+        if self._task is None:
+            self._cancelled()
+        else:
+            self._task.cancel()
 
     async def _run(self) -> None:
         try:
@@ -201,21 +217,28 @@ class LoopThread:
         An interruption, such as Ctrl-C, or a timeout cancels the work. ClientClosed if the loop ends first.
         """
         self.check()
-        called = _Call(work)
+        called = LoopCall(self.soon, work)
         try:
-            self.soon(called.begin)
-            if not called.wait(timeout_s):
-                raise TimeoutError
+            called.begin()
+            return called.result(timeout_s)
         except BaseException:
-            if not called.is_over:
-                with suppress(ClientClosed):
-                    self.soon(called.cancel)
-                    called.wait(INTERRUPTED_WAIT_S)
+            with suppress(ClientClosed):
+                called.cancel()
+                called.wait(INTERRUPTED_WAIT_S)
             raise
-        return called.result()
+
+    def begin(self, work: Callable[[], Coroutine[Any, Any, R]]) -> LoopCall[R]:
+        """Have the loop run `work`, and return what waits for it. ClientClosed if the loop has ended."""
+        self.check()
+        called = LoopCall(self.soon, work)
+        called.begin()
+        return called
 
     def submit(self, work: Callable[[], Coroutine[Any, Any, R]]) -> "Future[R]":
-        """Have the loop run `work`; return its future, which is cancelled if the loop ends first."""
+        """Have the loop run `work`; return its Future, which is cancelled if the loop ends first.
+
+        For `asyncio.wrap_future`: Ctrl-C while a thread waits for a Future may block the loop.
+        """
         self.check()
         with self._ending:
             self._check_running()

@@ -7,14 +7,14 @@ received into Arrow's memory, and their data stays there.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
-from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from warmlog.arrow.columns import arrow_memory
 from warmlog.arrow.int_array import ArrayColumn
 from warmlog.arrow.reader import ArrowMerger, TimeBounds
-from warmlog.errors import ApiError, LogTruncated
+from warmlog.errors import ApiError, ClientClosed, LogTruncated
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.range_fetch import RangeFetch
 from warmlog.ranges.read_settings import Projection, ReadSettings
@@ -23,10 +23,10 @@ from warmlog.records.fetched import FetchedBatches
 from warmlog_protocol.batch import RecordBatch, check_crc
 from warmlog_protocol.messages import NO_LEADER_EPOCH
 from warmlog_transport.cluster import Cluster
-from warmlog_transport.loop_thread import LoopThread, bulk_loop
+from warmlog_transport.loop_thread import LoopCall, LoopThread, bulk_loop
 
 T = TypeVar("T")
-Submit = Callable[[Callable[[], Coroutine[Any, Any, Any]]], "Future[Any]"]
+Begin = Callable[[Callable[[], Coroutine[Any, Any, Any]]], LoopCall[Any]]
 """Has the event loop that fetches run a coroutine."""
 OnLoss = Callable[[Loss], None]
 
@@ -60,12 +60,14 @@ async def read_all(ranges: Sequence[OffsetRange], projection: Projection, settin
         return []
     loop = asyncio.get_running_loop()
 
-    def submit(work: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
-        return asyncio.run_coroutine_threadsafe(work(), loop)
+    def begin(work: Callable[[], Coroutine[Any, Any, T]]) -> LoopCall[T]:
+        called = LoopCall(loop.call_soon_threadsafe, work)
+        called.begin()
+        return called
 
     task = _Task(ranges, projection, settings, warn_of_loss)
     async with task.cluster() as cluster:  # its end ends the thread, if this was cancelled
-        reading = _read(task, _Place(0, None, settings.limit), cluster, submit)
+        reading = _read(task, _Place(0, None, settings.limit), cluster, begin)
         return await asyncio.to_thread(lambda: [batch for batch, _ in reading])
 
 
@@ -135,19 +137,19 @@ def _read_in_thread(task: _Task, place: _Place) -> Generator[tuple[Any, _Place],
     if not task.ranges or place.rows == 0:
         return
     with LoopThread("warmlog ranges", bulk_loop) as thread, thread.entered(task.cluster) as cluster:
-        yield from _read(task, place, cluster, thread.submit)
+        yield from _read(task, place, cluster, thread.begin)
         if throttled_s := cluster.throttled_s():
             _log.info("brokers have delayed reading by %.1f s because of quotas", throttled_s)
 
 
-def _read(task: _Task, place: _Place, cluster: Cluster, submit: Submit) -> Iterator[tuple[Any, _Place]]:
+def _read(task: _Task, place: _Place, cluster: Cluster, begin: Begin) -> Iterator[tuple[Any, _Place]]:
     """Yield Arrow batches from `place` on, each with the place after it."""
     rows = place.rows
     for number, planned in enumerate(task.ranges[place.number :], place.number):
         start = place.offset if number == place.number and place.offset is not None else planned.start
         converter = _Converter(planned, task.projection, task.settings, start)
         fetch = RangeFetch(cluster, planned, task.settings, start)
-        for batch in _batches(fetch, converter, submit, task.on_loss):
+        for batch in _batches(fetch, converter, begin, task.on_loss):
             wanted = batch if rows is None else batch.slice(0, rows)
             rows = None if rows is None else rows - wanted.num_rows
             yield wanted, _Place(number, converter.returned_to, rows)
@@ -155,25 +157,26 @@ def _read(task: _Task, place: _Place, cluster: Cluster, submit: Submit) -> Itera
                 return
 
 
-def _batches(fetch: RangeFetch, converter: "_Converter", submit: Submit, on_loss: OnLoss) -> Iterator[Any]:
+def _batches(fetch: RangeFetch, converter: "_Converter", begin: Begin, on_loss: OnLoss) -> Iterator[Any]:
     """Yield the Arrow batches of one range. While one response is converted, the next one is awaited."""
-    coming = submit(fetch.next)
+    coming = begin(fetch.next)
     try:
         while (found := coming.result()) is not None:
-            coming = submit(fetch.next)
+            coming = begin(fetch.next)
             if isinstance(found, FetchedBatches):
                 try:
                     yield from converter.convert(found)
                     continue
                 except ApiError as error:
                     coming.cancel()  # what follows is fetched again
-                    found = submit(partial(fetch.failed, error, converter.position, converter.epoch)).result()
-                    coming = submit(fetch.next)
+                    found = begin(partial(fetch.failed, error, converter.position, converter.epoch)).result()
+                    coming = begin(fetch.next)
             if found is not None:
                 on_loss(found)
                 converter.position, converter.epoch = found.end, NO_LEADER_EPOCH
     finally:
-        coming.cancel()
+        with suppress(ClientClosed):
+            coming.cancel()
     yield from converter.flush()
 
 

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -25,7 +24,7 @@ from warmlog.ranges.range_reader import RangeReader, read_ranges
 from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.messages import FetchPartition
-from warmlog_transport.loop_thread import LoopThread
+from warmlog_transport.loop_thread import LoopCall, LoopThread
 
 PATIENT = replace(QUICK, deadline_s=30.0)
 
@@ -33,11 +32,10 @@ PATIENT = replace(QUICK, deadline_s=30.0)
 class Interrupted:
     """A response that Ctrl-C comes before, or with."""
 
-    def __init__(self, coming: "Future[Any]", is_after: bool) -> None:
+    def __init__(self, coming: LoopCall[Any], is_after: bool) -> None:
         self._coming = coming
         self._is_after = is_after
         self.cancel = coming.cancel
-        self.done = coming.done
 
     def result(self, timeout_s: float | None = None) -> Any:
         if self._is_after:
@@ -52,16 +50,16 @@ class Interruptions:
         self.at = 0
         self.is_after = False
         self.waits = 0
-        submit = LoopThread.submit
+        begin = LoopThread.begin
 
         def interrupted(thread: LoopThread, work: Any) -> Any:
-            coming = submit(thread, work)
+            coming = begin(thread, work)
             if getattr(work, "__name__", "") != RangeFetch.next.__name__:
                 return coming
             self.waits += 1
             return Interrupted(coming, self.is_after) if self.waits == self.at else coming
 
-        monkeypatch.setattr(LoopThread, "submit", interrupted)
+        monkeypatch.setattr(LoopThread, "begin", interrupted)
 
     def each(self, most: int) -> Iterator[None]:
         """Every wait of a run, each run with one interruption more."""
