@@ -3,8 +3,8 @@
 SHELL := /bin/sh
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
-# Tests of one file stay in one process (more in tests/conftest.py); two processes for each core, since tests often wait.
-WORKERS ?= $(shell expr 2 \* $$(nproc))
+# Tests of one file stay in one process (more in tests/conftest.py); three processes for each core, since tests often wait.
+WORKERS ?= $(shell expr 3 \* $$(nproc))
 N ?= 200
 SEED ?= 1
 KINDS ?=

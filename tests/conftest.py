@@ -4,7 +4,7 @@ import gc
 import os
 import signal
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that runs the t
     signal.signal(signal.SIGINT, signal.default_int_handler)  # processes that tests start would inherit that
 
 TESTS = Path(__file__).parent
-LONGEST_FIRST = ("console", "kafka", "spark", "faults", "docs", "integration", "unit")
-"""Folders, by how long a file takes: short ones at the end let all processes end at the same time."""
+LONGEST_FIRST = ("spark", "clients", "cluster", "console", "kafka", "faults", "docs", "integration", "unit")
+"""Folders, by how long a file takes: short ones at the end let all processes end at the same time.
+
+Folders that are not named here come first.
+"""
+LONG_FILES = ("test_simulation", "test_foreign_loop", "test_adopt", "test_segment_swap", "test_messages", "test_groups")
+"""Files that take much longer than the others of their folder: they begin before them."""
 
 WRITING_IN_SPARK = (
     *("test_attempts", "test_exactly_once", "test_export", "test_groups", "test_lost_data", "test_tls"),
@@ -72,7 +77,15 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the longest first where several processes share the tests, in the same order in each."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: (LONGEST_FIRST.index(item.path.relative_to(TESTS).parts[0]), item.path))
+        items.sort(key=lambda item: _turn(item.path))
+
+
+@cache
+def _turn(path: Path) -> tuple[int, bool, str]:
+    """What the files are ordered by."""
+    folder = path.relative_to(TESTS).parts[0]
+    number = LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else -1
+    return number, path.stem not in LONG_FILES, str(path)
 
 
 def pytest_collection_finish() -> None:
