@@ -34,6 +34,9 @@ from warmlog_protocol.batch.header import (
 from warmlog_protocol.codec.crc32c import crc32c
 from warmlog_protocol.errors import CorruptBatch, FencedLeaderEpoch, WarmlogError
 
+MOST_AT_ONCE = 500
+"""Batches that are written by one call of the system, which takes 1024 pieces at most (IOV_MAX)."""
+
 _new_tuple = tuple.__new__  # a third of the time that a NamedTuple takes, at each append
 
 
@@ -240,8 +243,16 @@ class FollowerAppender:
                 )
             latest = header.partition_leader_epoch
         first_offset = copied[0].header.base_offset if copied else local.log_end_offset
-        for batch in copied:
-            self._append(batch, now_ms)
+        ahead = None
+        if 1 < len(copied) <= MOST_AT_ONCE:
+            pieces = [piece for batch in copied for piece in (batch.prefix, batch.covered)]
+            ahead = local.write_ahead([batch.header for batch in copied], pieces)
+        try:
+            for batch in copied:
+                self._append(batch, now_ms)
+        finally:
+            if ahead is not None:
+                ahead.end_ahead()
         last_offset, log_start_offset = local.log_end_offset - 1, self._bounds.log_start_offset
         return AppendInfo(first_offset, last_offset, NO_TIMESTAMP, log_start_offset, is_duplicate=False)
 

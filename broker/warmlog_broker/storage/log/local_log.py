@@ -29,6 +29,7 @@ from warmlog_broker.storage.log.flush_plan import Unsynced, sync_directory_if_th
 from warmlog_broker.storage.producer.txn_index_recovery import verify_transaction_index
 from warmlog_broker.storage.recovery.loader import LoadedLog, SegmentFactory
 from warmlog_broker.storage.recovery.recovery import UncheckedRange
+from warmlog_broker.storage.segment.file_records import FileRecords
 from warmlog_broker.storage.segment.scan import Damage
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_files import KINDS, DelayedDeletions, segment_file_name
@@ -330,6 +331,28 @@ class LocalLog:
         if leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, first_offset)
         return segment
+
+    def write_ahead(self, headers: Sequence[BatchHeader], pieces: Sequence[bytes | memoryview]) -> FileRecords | None:
+        """Write batches that `write` is called for next, in one call, if they fit into the active segment.
+
+        Returns the file, of which `FileRecords.end_ahead` is called then.
+        """
+        segment, config = self.active, self.factory.config
+        must_roll = segment.must_roll(
+            headers[-1].last_offset,
+            max(header.max_timestamp_ms for header in headers),
+            sum(map(len, pieces)),
+            segment_bytes=config.segment_bytes,
+            segment_ms=config.roll_ms,
+            now_ms=0,
+        )
+        if must_roll:
+            return None
+        try:
+            segment.records.write_ahead(pieces)
+        except OSError:
+            return None  # `write` finds the same, and says so
+        return segment.records
 
     def write_marker(
         self,

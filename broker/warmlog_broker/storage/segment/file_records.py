@@ -18,7 +18,7 @@ them. `make_private` replaces such a file by a copy before anything is written o
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from struct import Struct as Layout
 from typing import NamedTuple, Self
@@ -301,7 +301,7 @@ class FileSlice(Struct, eq=False):
 class FileRecords(ManagedFile):
     """A log file that is appended to at its end and read anywhere before it."""
 
-    __slots__ = ("_append_file", "_has_torn_tail", "file_bytes", "is_new", "rows_end", "size_bytes")
+    __slots__ = ("_append_file", "_has_torn_tail", "_written_to", "file_bytes", "is_new", "rows_end", "size_bytes")
 
     def __init__(self, path: Path | str, open_files: OpenFiles, size_bytes: int, *, is_writable: bool) -> None:
         if size_bytes > MAX_LOG_BYTES:
@@ -317,6 +317,8 @@ class FileRecords(ManagedFile):
         self.rows_end = 0
         """Up to where all batches are known to have rows: a file that is opened is not read for it."""
         self._has_torn_tail = False
+        self._written_to = 0
+        """Up to where `write_ahead` has written the batches that are appended next; 0 if it has not."""
 
     @classmethod
     def open(cls, path: Path | str, open_files: OpenFiles, *, preallocate_bytes: int = 0) -> Self:
@@ -355,13 +357,14 @@ class FileRecords(ManagedFile):
         file = self._append_file
         if file is None or end > MAX_LOG_BYTES:
             file = self._ready_to_append(end)
-        try:
-            written = _pwritev(file.fd, (prefix, covered), position)
-            if position + written != end:
-                write_all(file.fd, b"".join((prefix, covered))[written:], position + written)
-        except (OSError, MemoryError):
-            self._cut_torn_tail(file)
-            raise
+        if end > self._written_to:
+            try:
+                written = _pwritev(file.fd, (prefix, covered), position)
+                if position + written != end:
+                    write_all(file.fd, b"".join((prefix, covered))[written:], position + written)
+            except (OSError, MemoryError):
+                self._cut_torn_tail(file)
+                raise
         self.size_bytes = end
         if position == self.rows_end and prefix[_MAGIC_POSITION] == MAGIC_ROWS:
             self.rows_end = end
@@ -369,6 +372,30 @@ class FileRecords(ManagedFile):
             self.file_bytes = end
         self.writes += 1
         return position
+
+    def write_ahead(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Write the bytes of the batches that are appended next, in one call: `append` only notes them then.
+
+        If the disk does not take all of it nothing stays, and each `append` writes its own. `end_ahead` follows.
+        """
+        end = self.size_bytes + sum(map(len, pieces))
+        file = self._append_file if end <= MAX_LOG_BYTES else None
+        if file is None:
+            file = self._ready_to_append(end)
+        try:
+            is_whole = _pwritev(file.fd, pieces, self.size_bytes) == end - self.size_bytes
+        except (OSError, MemoryError):
+            is_whole = False
+        if is_whole:
+            self._written_to = end
+        else:
+            self._cut_torn_tail(file)
+
+    def end_ahead(self) -> None:
+        """Cut what was written ahead and not appended."""
+        is_left, self._written_to = self._written_to > self.size_bytes, 0
+        if is_left and self._append_file is not None:
+            self._cut_torn_tail(self._append_file)
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """Read exactly `size_bytes` bytes from `position` on; DamagedLog if there are fewer."""
@@ -404,7 +431,7 @@ class FileRecords(ManagedFile):
         removed_bytes = self.size_bytes - size_bytes
         if size_bytes < 0 or removed_bytes < 0:
             raise ValueError(f"{self.path}: cannot truncate {self.size_bytes} bytes to {size_bytes}")
-        if self.file_bytes > size_bytes or self._has_torn_tail:
+        if self.file_bytes > size_bytes or self._has_torn_tail or self._written_to > size_bytes:
             file = self._writable_file()
             os.ftruncate(file.fd, size_bytes)
             if removed_bytes:
@@ -412,7 +439,7 @@ class FileRecords(ManagedFile):
                 self.let_go()  # slices hold the old descriptor
             self.size_bytes = self.file_bytes = size_bytes
             self.rows_end = min(self.rows_end, size_bytes)
-            self._has_torn_tail = False
+            self._has_torn_tail, self._written_to = False, 0
             self.writes += 1
         return removed_bytes
 

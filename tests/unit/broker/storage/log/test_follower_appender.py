@@ -130,7 +130,8 @@ class TestLimits:
 
     def test_a_full_disk_keeps_what_was_appended_before_it_was_full(self, room: LogRoom) -> None:
         append(room, at(0))
-        results: list[Exception | None] = [None, OSError(ENOSPC, "No space left on device")]
+        full = OSError(ENOSPC, "No space left on device")
+        results: list[Exception | None] = [full, None, full]  # for all of them at once, and then each
 
         def write(fd: int, parts: tuple[bytes, ...], position: int) -> int:
             result = results.pop(0)
@@ -279,3 +280,48 @@ def at_offset(batches: bytes, first_offset: int) -> bytes:
     """The same batches of one record, from `first_offset` on."""
     size = len(batches) // 4
     return b"".join((first_offset + n).to_bytes(8, "big") + batches[n * size + 8 : (n + 1) * size] for n in range(4))
+
+
+class TestRuns:
+    def test_a_run_of_batches_is_one_call_of_the_system(self, room: LogRoom) -> None:
+        append(room, at(0))
+        room.set_config(segment_bytes=1 << 20)
+        with patch("warmlog_broker.storage.segment.file_records._pwritev", wraps=os.pwritev) as written:
+            append(room, at(1, 2, 3, 4))
+        assert written.call_count == 1
+        append(room, at(5))
+        assert offsets_from(room, 0) == [0, 1, 2, 3, 4, 5]
+        room.restart()
+        assert offsets_from(room, 0) == [0, 1, 2, 3, 4, 5]
+
+    def test_what_the_disk_does_not_take_at_once_is_written_one_by_one(self, room: LogRoom) -> None:
+        room.set_config(segment_bytes=1 << 20)
+        calls: list[int] = []
+
+        def short(fd: int, pieces: list[bytes], position: int) -> int:
+            calls.append(len(pieces))
+            return os.pwritev(fd, pieces if len(pieces) == 2 else pieces[:3], position)
+
+        with patch("warmlog_broker.storage.segment.file_records._pwritev", short):
+            append(room, at(0, 1, 2))
+        assert calls == [6, 2, 2, 2]
+        assert offsets_from(room, 0) == [0, 1, 2]
+
+    def test_of_a_run_that_is_not_appended_to_its_end_nothing_stays_in_the_file(self, room: LogRoom) -> None:
+        room.set_config(segment_bytes=1 << 20)
+        real, count = FileRecords.append, 0
+
+        def run_out(self: FileRecords, prefix: bytes, covered: bytes) -> int:
+            nonlocal count
+            count += 1
+            if count == 2:
+                raise OSError(ENOSPC, "No space left on device")
+            return real(self, prefix, covered)
+
+        with patch.object(FileRecords, "append", run_out), pytest.raises(StorageError):
+            append(room, at(0, 1, 2))
+        records = room.log.local.active.records
+        assert room.log.log_end_offset == 1
+        assert room.log.local.active.path.stat().st_size == records.size_bytes
+        append(room, at(1, value="other"))
+        assert read_values(room.log) == [b"v", b"other"]
