@@ -269,7 +269,7 @@ def test_a_transaction_begun_before_the_last_record_is_aborted(tmp_path: Path, m
             producer.send("t", b"first")
             producer.client.send(m.EndTransactionRequest("id", *producer.producer, commits=True))
             wait_until(lambda: client.offset_at("t", m.LATEST_TIMESTAMP) == 2)
-            older.setattr(transactions.TransactionCoordinator, "enrol_partition", lambda *_: None)
+            older.setattr(transactions.TransactionCoordinator, "enrol_partition", lambda *_, **__: None)
             early.producer = following = producer.producer[0], producer.producer[1] + 1
             early.send("t", b"second")
     with BrokerThread(tmp_path) as broker, TransactionalClient(broker.address, "id") as early:

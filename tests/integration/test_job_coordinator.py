@@ -249,7 +249,7 @@ def test_what_is_no_job_or_no_member_is_refused(
         stranger.producer = member.producer
         with pytest.raises(warmlog.InvalidTxnState, match="belongs to a job"):
             stranger.commit()
-        with pytest.raises(warmlog.InvalidTxnState, match="commit no offsets"):
+        with pytest.raises(warmlog.InvalidTxnState, match="whose members only write"):
             stranger.commit_offset("g", topic, 1)
         stranger.producer = 10**6, 0
         with pytest.raises(warmlog.InvalidProducerIdMapping):
