@@ -13,6 +13,7 @@ from etcd_process import EtcdProcess, needs_etcd
 from waiting import wait_until
 from warmlog import Admin, Consumer, Producer
 from warmlog_protocol import messages as m
+from warmlog_protocol.errors import StorageError
 from wire_client import WireClient
 
 pytestmark = needs_etcd
@@ -113,6 +114,31 @@ def test_while_etcd_is_away_what_runs_goes_on(tmp_path: Path) -> None:
         asyncio.run(go_on())
         found = {node: broker.output.count("registers again") for node, broker in cluster.brokers.items()}
         assert found == leader, "none was fenced"
+
+
+def test_an_etcd_that_has_lost_its_data_is_not_believed_and_what_runs_goes_on(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path / "c") as cluster:
+
+        async def produce(count: int) -> None:
+            async with Producer(cluster.addresses) as producer:
+                for number in range(count):
+                    await producer.send("orders", b"%d" % number)
+                    await asyncio.sleep(0.01)
+
+        async def create(name: str) -> None:
+            async with Admin(cluster.addresses) as admin:
+                await admin.create_topic(name, partitions=1)
+
+        asyncio.run(create("orders"))
+        asyncio.run(produce(1))
+        cluster.etcd.lose_all()
+        for broker in cluster.brokers.values():
+            wait_until(lambda broker=broker: "ETCD HAS GONE BACK" in broker.output)
+        asyncio.run(produce(300))  # for longer than a session
+        with pytest.raises(StorageError, match="gone back"):
+            asyncio.run(create("another"))
+        found = cluster.etcd.post("/v3/kv/range", {"key": "AA==", "range_end": "AA==", "count_only": True})
+        assert int(found.get("count", 0)) == 0, "nothing was written to it"
 
 
 def test_brokers_that_need_an_internal_topic_at_once_create_one(tmp_path: Path) -> None:

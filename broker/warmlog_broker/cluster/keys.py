@@ -148,6 +148,8 @@ class Keys:
         self.cluster_id = cluster_id
         self.prefix = f"/warmlog/{cluster_id}/"
         self.cluster = f"{self.prefix}cluster"
+        self.records = f"{self.prefix}partitions/"
+        """What the keys of all records begin with."""
         self.producer_ids = f"{self.prefix}producer_ids"
         self.user_secret = f"{self.prefix}user_secret"
 
@@ -165,7 +167,7 @@ class Keys:
 
     def partitions(self, topic_id: bytes) -> str:
         """Return what the keys of a topic's records begin with."""
-        return f"{self.prefix}partitions/{topic_id.hex()}/"
+        return f"{self.records}{topic_id.hex()}/"
 
     def partition(self, topic_id: bytes, number: int) -> str:
         return f"{self.partitions(topic_id)}{number}"

@@ -1,26 +1,20 @@
-"""The records of partitions in etcd: their keys, the conditional write of one, and linearizable reads.
-
-::
-
-    /warmlog/<cluster id>/partitions/<topic id>/<number>    a `PartitionRecord`; its revision is that of its last change
-    /warmlog/<cluster id>/brokers/<node>                    the registration of a broker, which goes with its lease; the
-                                                            revision at which it was created is the broker epoch
-
-The topic id is in hexadecimal digits.
-"""
+"""The records of partitions in etcd: the conditional write of one, and linearizable reads of all."""
 
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
+from warmlog_broker.cluster.keys import Keys
 from warmlog_broker.etcd.coordination import (
     ChangedAt,
     Coordination,
+    CoordinationError,
     CreatedAt,
     Failed,
     Item,
     Put,
-    Refused,
     Succeeded,
+    WentBack,
     prefix_end,
 )
 from warmlog_broker.replication.events import Outcome, Write, Written
@@ -46,24 +40,15 @@ class Seen(NamedTuple):
 class Records:
     """The records of one cluster."""
 
-    def __init__(self, etcd: Coordination, cluster_id: str) -> None:
+    def __init__(self, etcd: Coordination, keys: Keys, is_frozen: Callable[[], bool] = lambda: False) -> None:
+        """While `is_frozen`, etcd is not believed: nothing is written, and nothing read."""
         self._etcd = etcd
-        self._prefix = f"/warmlog/{cluster_id}/"
-
-    @property
-    def prefix(self) -> str:
-        """What the keys of all records begin with."""
-        return f"{self._prefix}partitions/"
-
-    def key(self, partition: PartitionKey) -> str:
-        return f"{self.prefix}{partition.topic_id.hex()}/{partition.number}"
-
-    def broker_key(self, node: int) -> str:
-        return f"{self._prefix}brokers/{node}"
+        self._keys = keys
+        self._is_frozen = is_frozen
 
     def partition_of(self, key: str) -> PartitionKey:
         """Return the partition whose record has this key."""
-        topic_id, _, number = key.removeprefix(self.prefix).partition("/")
+        _, topic_id, number = self._keys.parts(key)
         return PartitionKey(bytes.fromhex(topic_id), int(number))
 
     async def write(self, partition: PartitionKey, write: Write) -> Written:
@@ -71,12 +56,14 @@ class Records:
 
         A write that etcd refuses is of unknown outcome too: it is sent again until an operator has mended the reason.
         """
-        key = self.key(partition)
-        compares = [CreatedAt(self.broker_key(node), epoch) for node, epoch in write.sessions.items()]
+        if self._is_frozen():
+            return Written(write.number, Outcome.UNKNOWN)
+        key = self._keys.partition(*partition)
+        compares = [CreatedAt(self._keys.broker(node), epoch) for node, epoch in write.sessions.items()]
         put = Put(key, to_bytes(write.record))
         try:
             outcome = await self._etcd.txn([ChangedAt(key, write.revision), *compares], [put], [key])
-        except Refused as error:
+        except CoordinationError as error:
             _log.error("the record of a partition was not written: %s", error)
             return Written(write.number, Outcome.UNKNOWN)
         match outcome:
@@ -92,7 +79,9 @@ class Records:
 
     async def read(self) -> dict[PartitionKey, Seen]:
         """Return all records. Raises what `Coordination.range` does."""
-        listing = await self._etcd.range(self.prefix, prefix_end(self.prefix))
+        if self._is_frozen():
+            raise WentBack("etcd has lost what it had")
+        listing = await self._etcd.range(self._keys.records, prefix_end(self._keys.records))
         return {self.partition_of(item.key): _seen(item) for item in listing.items}
 
 

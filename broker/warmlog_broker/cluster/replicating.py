@@ -114,8 +114,9 @@ class Replicating:
             self._session.renew,
             self._obeyed,
         )
+        records = Records(self._etcd, self._view.keys, lambda: bool(self._view.frozen))
         messages = BetweenBrokers(Fetching(self.peers), self.serving.is_due)
-        self.replicas = Replicas(node, Records(self._etcd, self._config.cluster_id), messages)
+        self.replicas = Replicas(node, records, messages)
         self.figures = Figures(self._view, self.replicas)
         self._tell_sessions()
         for key, seen in self._view.records.items():

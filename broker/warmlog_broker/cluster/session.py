@@ -196,6 +196,10 @@ class Session:
                     await self._is_lost.wait()
             except TimeoutError:
                 pass
+            if self._view.frozen:
+                pause_s = self._ttl_s / 3
+                self._is_lost.clear()
+                continue
             try:
                 if self._is_lost.is_set() or self._is_gone() or not await self._etcd.keep_alive(self._lease):
                     _log.warning("the registration of this broker was lost: it registers again")
@@ -216,6 +220,8 @@ class Session:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(BEAT_S)
+            if self._view.frozen:
+                continue
             mark = self._marks.intended
             try:
                 await self._write_mark(mark._replace(beat=mark.beat + 1))

@@ -28,6 +28,7 @@ from warmlog_broker.etcd.coordination import (
     Succeeded,
     Unavailable,
     Unknown,
+    WentBack,
 )
 from warmlog_broker.etcd.messages import CREATE, EQUAL, MOD, item_of, message
 from warmlog_broker.etcd.watching import watched
@@ -44,6 +45,8 @@ class EtcdClient:
     def __init__(self, options: EtcdOptions) -> None:
         """OSError if a certificate cannot be read."""
         self.endpoints = Endpoints(options)
+        self._seen = 0
+        """The largest revision of a response: later calls have no lower one."""
 
     async def close(self) -> None:
         """Close all connections; calls that are under way are cancelled."""
@@ -58,11 +61,12 @@ class EtcdClient:
             success=[_operation(each) for each in operations],
             failure=[message("RequestOp")(request_range=_range(key)) for key in read],
         )
+        seen = self._seen
         try:
             response = await self.endpoints.call("KV/Txn", request)
         except Unavailable as error:
             return Unknown(str(error))
-        revision = response.header.revision
+        revision = self._checked(response.header.revision, seen)
         if response.succeeded:
             return Succeeded(revision)
         found = [item_of(each) for part in response.responses for each in part.response_range.kvs]
@@ -71,10 +75,10 @@ class EtcdClient:
     async def range(self, key: str, end: str | None = None) -> Listing:
         """As `Coordination.range`: in pages, all of one revision."""
         items: list[Item] = []
-        revision = 0
+        revision, seen = 0, self._seen
         while True:
             page = await self._repeated("KV/Range", _range(key, end, limit=PAGE_KEYS, revision=revision))
-            revision = revision or page.header.revision
+            revision = revision or self._checked(page.header.revision, seen)
             items += map(item_of, page.kvs)
             if not page.more:
                 return Listing(items, revision)
@@ -116,6 +120,13 @@ class EtcdClient:
             await self._repeated("Lease/LeaseRevoke", message("LeaseRevokeRequest")(ID=lease))
         except LeaseEnded:
             return
+
+    def _checked(self, revision: int, seen: int) -> int:
+        """Return the revision of a response. WentBack if it is below one that was seen before the call."""
+        if revision < seen:
+            raise WentBack(f"etcd is at revision {revision}, and was at {seen} before")
+        self._seen = max(self._seen, revision)
+        return revision
 
     async def _repeated(self, method: str, request: Any) -> Any:
         """Return the response of the first endpoint that answers."""

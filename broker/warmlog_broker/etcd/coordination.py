@@ -144,13 +144,16 @@ class Coordination(Protocol):
     async def txn(
         self, compares: Sequence[Compare], operations: Sequence[Operation], read: Sequence[str] = ()
     ) -> Outcome:
-        """Apply `operations` if all `compares` hold, else read the keys in `read`. Raises Refused, LeaseEnded."""
+        """Apply `operations` if all `compares` hold, else read the keys in `read`.
+
+        Raises Refused, LeaseEnded, WentBack.
+        """
         ...
 
     async def range(self, key: str, end: str | None = None) -> Listing:
         """Return the item of `key`, or with `end` those of all keys from `key` on that are before it.
 
-        Raises Unavailable, Refused.
+        Raises Unavailable, Refused, WentBack.
         """
         ...
 

@@ -157,6 +157,10 @@ async def test_a_watch_over_an_etcd_that_lost_its_data_says_that_it_went_back(tm
             etcd.lose_all()
             with pytest.raises(WentBack, match="restored"):
                 await asyncio.wait_for(watch.task, 30)
+            with pytest.raises(WentBack):
+                await client.range(KEY)
+            with pytest.raises(WentBack):
+                await settled(client, b"again")
 
 
 async def test_a_key_cannot_be_put_with_a_lease_that_has_ended(tmp_path: Path) -> None:

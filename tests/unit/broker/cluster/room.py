@@ -9,6 +9,7 @@ from uuid import UUID
 from fake_coordination import FakeCoordination
 from warmlog_broker.cluster.data_path.driver import Driver
 from warmlog_broker.cluster.data_path.replicas import Node, Replicas
+from warmlog_broker.cluster.keys import Keys
 from warmlog_broker.cluster.records import PartitionKey, Records, Seen
 from warmlog_broker.etcd.coordination import Delete, Put, prefix_end
 from warmlog_broker.replica.disk_space import DiskRoom
@@ -102,7 +103,8 @@ class Room:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.etcd = FakeCoordination()
-        self.records = Records(self.etcd, "test")
+        self.keys = Keys("test")
+        self.records = Records(self.etcd, self.keys)
         self.brokers: dict[int, Replicas] = {}
         self.partitions: dict[int, Partition] = {}
         self.cut: set[frozenset[int]] = set()
@@ -116,7 +118,7 @@ class Room:
     async def create(self, *nodes: int, min_isr: int = 2) -> None:
         """Create the partition, led by the first node; the brokers start."""
         record = PartitionRecord(leader=nodes[0], leader_epoch=0, replicas=nodes, isr=nodes, min_isr=min_isr)
-        await self.etcd.txn([], [Put(self.records.key(KEY), to_bytes(record))])
+        await self.etcd.txn([], [Put(self.keys.partition(*KEY), to_bytes(record))])
         for node in nodes:
             await self.start(node)
 
@@ -156,7 +158,7 @@ class Room:
 
     async def register(self, node: int) -> None:
         lease = self._leases[node] = await self.etcd.grant(1000)
-        key = self.records.broker_key(node)
+        key = self.keys.broker(node)
         await self.etcd.txn([], [Delete(key)])
         await self.etcd.txn([], [Put(key, b"{}", lease)])
 
@@ -173,7 +175,7 @@ class Room:
                 sessions[int(item.key.removeprefix(brokers))] = ev.Session(item.created)
         replicas.sessions_seen(dict(sessions), sessions[node].broker_epoch)
         for item in listing.items:
-            if item.key.startswith(self.records.prefix):
+            if item.key.startswith(self.keys.records):
                 replicas.record_seen(KEY, Seen(from_bytes(item.value), item.changed))
         async for revision in self.etcd.watch(PREFIX, listing.revision):
             for key, item in revision.changes:
