@@ -160,6 +160,23 @@ def test_brokers_that_need_an_internal_topic_at_once_create_one(tmp_path: Path) 
             wait_until(lambda broker=broker: len(list(broker.data_dir.glob("__groups-*"))) == 16)
 
 
+def test_internal_topics_get_replicas_as_brokers_join(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path / "c", brokers=1) as cluster:
+
+        async def commit() -> None:
+            async with Admin(cluster.addresses) as admin, Producer(cluster.addresses) as producer:
+                await admin.create_topic("orders", partitions=1)
+                await producer.send("orders", b"1")
+            async with Consumer(cluster.addresses, topics=["orders"], group="g") as consumer:
+                assert [record.value async for record in consumer.records(until="latest")] == [b"1"]
+
+        asyncio.run(commit())
+        with cluster.broker(2, tmp_path / "c") as second, cluster.broker(3, tmp_path / "c") as third:
+            for broker in (second, third):
+                wait_until(lambda broker=broker: len(list(broker.data_dir.glob("__groups-*"))) == 16)
+                assert list(broker.data_dir.glob("orders-*")) == [], "others stay as they were created"
+
+
 def leader_of(cluster: ClusterProcesses, topic: str) -> int:
     """The leader of the first partition of a topic, as a broker that runs says; -1 without one."""
     broker = next(each for each in cluster.brokers.values() if each.process is not None and each.process.poll() is None)

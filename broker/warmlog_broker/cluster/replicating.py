@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable
 from pathlib import Path
 
@@ -13,21 +14,22 @@ from warmlog_broker.cluster.data_path.replicas import Node, Replicas
 from warmlog_broker.cluster.data_path.requests import ClusterRequests
 from warmlog_broker.cluster.data_path.serving import Serving
 from warmlog_broker.cluster.figures import Figures
-from warmlog_broker.cluster.keys import OrderValue
+from warmlog_broker.cluster.keys import OrderValue, to_bytes
 from warmlog_broker.cluster.records import PartitionKey, Records
 from warmlog_broker.cluster.session import Session
-from warmlog_broker.cluster.store import wanted_min_isr
+from warmlog_broker.cluster.store import DEFAULT_REPLICAS, wanted_min_isr
 from warmlog_broker.cluster.view import Applied, View
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.on_demand import Coordinators
 from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_broker.coordinator.transaction.markers import LocalMarkers
-from warmlog_broker.etcd.coordination import ChangedAt, Coordination, CoordinationError, Delete
+from warmlog_broker.etcd.coordination import ChangedAt, Coordination, CoordinationError, Delete, Put
 from warmlog_broker.metadata.metadata_log import RecoveryObeyed, TopicCreated
 from warmlog_broker.metadata.store import ClusterStore, NodeStore
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.replication import events as ev
+from warmlog_broker.replication.placement import grown
 from warmlog_broker.replication.reassignment import preferred_leader
 from warmlog_broker.replication.record import PartitionRecord
 from warmlog_broker.runtime.tasks import Tasks
@@ -190,10 +192,7 @@ class Replicating:
         if order is None or seen is None or seen.record.leader != self._view.node or not is_done(order, seen.record):
             return
         name = self._view.keys.order(*key)
-        try:
-            await self._etcd.txn([ChangedAt(name, self._view.changed_at(name))], [Delete(name)])
-        except CoordinationError as error:
-            _log.warning("an order that is carried out cannot be deleted: %s", error)
+        await self._change(name, Delete(name))
 
     def _repeat_orders(self) -> None:
         """Do what could not be done before, as a replica was not in sync, or not ready to lead; and take settings."""
@@ -209,6 +208,29 @@ class Replicating:
             for driver in self.replicas:
                 if self._able(driver):
                     driver.do(ev.HandOverAsked())
+
+    async def _grow_internal(self) -> None:
+        """Order the replicas that internal topics lack, since they were created when there were fewer brokers."""
+        racks, load = self._view.racks(), Counter[int]()
+        for seen in self._view.records.values():
+            load.update(seen.record.replicas)
+        internal = {topic.topic_id for topic in self._view.state.topics.values() if topic.is_internal}
+        for driver in self.replicas:
+            record, key = driver.replica.record, driver.key
+            if driver.replica.leading is None or key.topic_id not in internal or key in self._view.orders:
+                continue
+            replicas = grown(record, racks, DEFAULT_REPLICAS, load)
+            if replicas != record.replicas and not record.adding and not record.removing:
+                load.update(set(replicas) - set(record.replicas))
+                name, value = self._view.keys.order(*key), OrderValue(replicas=replicas)
+                await self._change(name, Put(name, to_bytes(value)))
+
+    async def _change(self, name: str, operation: Put | Delete) -> None:
+        """Change an order as this broker has seen it. If the outcome is not known, it is looked at again."""
+        try:
+            await self._etcd.txn([ChangedAt(name, self._view.changed_at(name))], [operation])
+        except CoordinationError as error:
+            _log.warning("an order cannot be changed in etcd: %s", error)
 
     def _able(self, driver: Driver) -> list[int]:
         """Return the other brokers that may lead in the place of this one: producers would wait in vain without one."""
@@ -231,6 +253,7 @@ class Replicating:
         while True:
             await asyncio.sleep(BALANCE_S)
             self._repeat_orders()
+            await self._grow_internal()
             wanting = {
                 driver.key: (driver, preferred)
                 for driver in self.replicas

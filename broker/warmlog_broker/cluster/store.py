@@ -175,7 +175,7 @@ class EtcdStore:
 
     def replication_factor(self, asked: int) -> int:
         """As `ClusterStore.replication_factor`."""
-        ready = len(self._racks())
+        ready = len(self.view.racks())
         factor = min(DEFAULT_REPLICAS, ready) if asked == -1 else asked
         if not 1 <= factor <= ready:
             raise InvalidReplicationFactor(f"{asked} replicas: expected 1 to {ready}, as many brokers are ready")
@@ -189,9 +189,6 @@ class EtcdStore:
             plan.put(self._as_read(self.view.keys.producer_ids, None), ProducerIdsValue(next=first + count))
             if await self._written(plan):
                 return first
-
-    def _racks(self) -> dict[int, str]:
-        return {node: each.value.rack for node, each in self.view.brokers.items() if each.value.is_ready}
 
     def _author(self) -> Author:
         """Return an author that no other transaction has: those of replicas have an incarnation."""
@@ -227,7 +224,7 @@ class EtcdStore:
         if not numbers:
             return
         first = int.from_bytes(topic.topic_id[:4])
-        placed = place(self._racks(), partitions=numbers.stop, factor=factor, first=first)
+        placed = place(self.view.racks(), partitions=numbers.stop, factor=factor, first=first)
         min_isr = wanted_min_isr(LogConfig.from_settings(settings, base=self._defaults), factor)
         for at in range(0, len(numbers), RECORDS_A_TRANSACTION):
             plan = Plan(self._author())

@@ -160,6 +160,10 @@ class View:
             and self.node in seen.record.replicas
         ]
 
+    def racks(self) -> dict[int, str]:
+        """Return the racks of the brokers that may have replicas of new topics."""
+        return {node: each.value.rack for node, each in self.brokers.items() if each.value.is_ready}
+
     def sessions(self) -> ev.Sessions:
         """Return the registered brokers as replicas know them."""
         return {

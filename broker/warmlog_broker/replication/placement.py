@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from itertools import zip_longest
 
-from warmlog_broker.replication.record import Nodes
+from warmlog_broker.replication.record import Nodes, PartitionRecord
 from warmlog_protocol.errors import InvalidReplicationFactor
 
 
@@ -18,6 +18,18 @@ def place(racks: Mapping[int, str], *, partitions: int, factor: int, first: int 
         raise InvalidReplicationFactor(f"{factor} replicas: expected 1 to {len(racks)}, as many brokers are ready")
     order = _over_racks(racks)
     return [_replicas(order, racks, first + partition, factor) for partition in range(partitions)]
+
+
+def grown(record: PartitionRecord, racks: Mapping[int, str], factor: int, load: Mapping[int, int]) -> Nodes:
+    """Return the replicas of a partition with others added until it has `factor`, or is on all brokers of `racks`.
+
+    Racks without a replica come first, then brokers with the least `load`, replicas that they have.
+    """
+    chosen = list(record.replicas)
+    while len(chosen) < factor and (left := [node for node in racks if node not in chosen]):
+        used = {racks[node] for node in chosen if node in racks} - {""}
+        chosen.append(min(left, key=lambda node: (racks[node] in used, load.get(node, 0), node)))
+    return tuple(chosen)
 
 
 def _over_racks(racks: Mapping[int, str]) -> list[int]:

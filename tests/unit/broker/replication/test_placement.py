@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog_broker.replication.placement import place
+from warmlog_broker.replication.placement import grown, place
+from warmlog_broker.replication.record import PartitionRecord
 from warmlog_protocol.errors import InvalidReplicationFactor
 
 CLUSTERS = st.dictionaries(st.integers(1, 20), st.sampled_from(["", "a", "b", "c"]), min_size=1, max_size=9)
@@ -33,3 +34,12 @@ def test_three_brokers_have_as_many_replicas_each() -> None:
 def test_more_replicas_than_brokers_are_refused() -> None:
     with pytest.raises(InvalidReplicationFactor):
         place({1: "", 2: ""}, partitions=1, factor=3)
+
+
+def test_replicas_are_added_in_other_racks_and_where_the_fewest_are() -> None:
+    record = PartitionRecord(leader=1, leader_epoch=0, replicas=(1,), isr=(1,))
+    racks = {1: "a", 2: "a", 3: "b", 4: "b"}
+    assert grown(record, racks, 2, {3: 5, 4: 2}) == (1, 4)
+    assert grown(record, racks, 3, {3: 5, 4: 2}) == (1, 4, 2)
+    assert grown(record, racks, 9, {}) == (1, 3, 2, 4)
+    assert grown(record, {}, 3, {}) == (1,), "no broker is ready"
