@@ -621,6 +621,8 @@ RULES: list[Patch] = [
 FOUND_LATE: dict[Patch, int] = {
     zombies_of_the_group_commit: 25,
     waiting_offsets_are_fetched_over: 8,
+    a_marker_of_the_same_epoch_ends_a_transaction: 8,
+    a_version_begins_before_the_last_one_has_ended: 6,
     batches_and_offsets_are_not_verified: 6,
 }
 """The first seed that finds what is missing, of rules that the first few do not find: the search begins there."""
