@@ -181,6 +181,7 @@ def test_what_cannot_be_is_refused_with_the_reason(cluster: ClusterProcesses) ->
     assert "broker 1 is registered, so it runs" in run(cluster, "replace", "1", "--yes", code=1)
     assert "has no node 8" in run(cluster, "replace", "8", "--yes", code=1)
     assert "already" in run(cluster, "init", code=1)
+    assert run(cluster, "init", "--if-not-exists") == f"cluster {cluster.cluster_id} exists\n"
 
 
 def test_a_broker_whose_disks_are_lost_is_filled_again(tmp_path: Path) -> None:

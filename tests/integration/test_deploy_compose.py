@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from warmlog_broker.config.sources import load_settings
+
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -81,3 +83,30 @@ def test_promtool_accepts_the_configuration_of_prometheus(tmp_path: Path) -> Non
         ["promtool", "check", "config", tmp_path / "prometheus.yml"], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+CLUSTER = yaml.safe_load((DEPLOY / "compose-cluster.yaml").read_text())
+
+
+@pytest.mark.parametrize("node", [1, 2, 3])
+def test_each_broker_of_the_cluster_has_settings_that_it_can_start_with(node: int, tmp_path: Path) -> None:
+    broker = CLUSTER["services"][f"broker{node}"]
+    image = dict(re.findall(r"^ +(WARMLOG_\w+)=(\S+)", DOCKERFILE, re.MULTILINE))
+    environment = image | {name: str(value) for name, value in broker["environment"].items()}
+    config = load_settings({"data.dir": str(tmp_path)}, environment=environment)
+    assert (config.node_id, config.peer_listener.name) == (node, "brokers")
+    assert config.peer_listener.advertised == (f"broker{node}", config.peer_listener.port)
+    clients = next(each for each in config.all_listeners if each.name == "clients")
+    assert broker["ports"] == [f"127.0.0.1:{(clients.advertised or ('', 0))[1]}:{clients.port}"]
+    assert config.cluster_etcd == ",".join(f"etcd{each}:2379" for each in (1, 2, 3))
+    assert config.cluster_secret_file == f"/run/secrets/{broker['secrets'][0]}"
+    assert broker["volumes"] == [f"broker{node}:/var/lib/warmlog"]
+
+
+def test_the_etcd_of_the_cluster_has_three_members_that_know_each_other() -> None:
+    for node in (1, 2, 3):
+        settings = CLUSTER["services"][f"etcd{node}"]["environment"]
+        peers = dict(each.split("=", 1) for each in settings["ETCD_INITIAL_CLUSTER"].split(","))
+        assert peers[settings["ETCD_NAME"]] == settings["ETCD_INITIAL_ADVERTISE_PEER_URLS"]
+        assert len(peers) == 3
+    assert CLUSTER["services"]["init"]["environment"]["WARMLOG_CLUSTER_ID"] == "compose"

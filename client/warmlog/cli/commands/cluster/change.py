@@ -40,8 +40,9 @@ wait_option = click.option(
     help="Of a stopped broker that was alone, the first of its directories: its topics, users and rights are taken.",
 )
 @click.option("--dry-run", is_flag=True, help="With --data-dir: show what would be taken over, and change nothing.")
+@click.option("--if-not-exists", is_flag=True, help="Leave a cluster that exists as it is, without an error.")
 @cluster_options
-def init(data_dir: Path | None, dry_run: bool, place: Place, as_json: bool) -> None:
+def init(data_dir: Path | None, dry_run: bool, if_not_exists: bool, place: Place, as_json: bool) -> None:
     """Create a cluster in etcd, once, before its first broker is started.
 
     With --data-dir the cluster gets the id that the broker has had; start it with that as its cluster.id.
@@ -51,11 +52,7 @@ def init(data_dir: Path | None, dry_run: bool, place: Place, as_json: bool) -> N
     if data_dir is None:
         if dry_run or not place.cluster_id:
             raise click.UsageError("give --cluster-id NAME, or --data-dir DIR of a broker that becomes the first")
-        in_etcd(place, lambda etcd: work.create_cluster(etcd, place.cluster_id))
-        if as_json:
-            json_line({"cluster_id": place.cluster_id})
-        else:
-            line(f"created cluster {place.cluster_id}; its brokers start with cluster.id={place.cluster_id}")
+        _create(place, if_not_exists=if_not_exists, as_json=as_json)
         return
     state, found = work.read_broker(data_dir)
     if place.cluster_id not in ("", found.cluster_id):
@@ -72,6 +69,23 @@ def init(data_dir: Path | None, dry_run: bool, place: Place, as_json: bool) -> N
         f"cluster.id={found.cluster_id} and node.id={found.node}. Each partition has one replica: "
         "`warmlog cluster reassign` adds others"
     )
+
+
+def _create(place: Place, *, if_not_exists: bool, as_json: bool) -> None:
+    from warmlog_broker.tools.cluster.init import create_cluster
+    from warmlog_protocol.errors import DuplicateResource
+
+    done = f"created cluster {place.cluster_id}; its brokers start with cluster.id={place.cluster_id}"
+    try:
+        in_etcd(place, lambda etcd: create_cluster(etcd, place.cluster_id))
+    except DuplicateResource:
+        if not if_not_exists:
+            raise
+        done = f"cluster {place.cluster_id} exists"
+    if as_json:
+        json_line({"cluster_id": place.cluster_id})
+    else:
+        line(done)
 
 
 @click.command()
