@@ -31,6 +31,7 @@ from warmlog_broker.security.authorizer import Authorizer
 from warmlog_broker.topics.topics import Topic, Topics
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError
+from warmlog_protocol.messages import NO_LEADER_EPOCH
 
 TOPIC = "__groups"
 GROUPS_A_TURN = 20
@@ -72,10 +73,14 @@ class BrokerTopics:
         return _known(self._topics.find_by_id(topic_id))
 
     def log_end(self, partition: PartitionId) -> int | None:
-        """Return the log end offset; None if the partition is unknown or offline."""
+        """Return the log end offset; None if it is not known here: another broker leads the partition, or none."""
         topic = self._topics.find_by_id(partition.topic_id)
+        if topic is None:
+            return None
         try:
-            return None if topic is None else topic.partition(partition.number).log.log_end_offset
+            found = topic.partition(partition.number)
+            found.check_leader_epoch(NO_LEADER_EPOCH)
+            return found.log.log_end_offset
         except ApiError:
             return None
 
