@@ -39,6 +39,10 @@ ANY_BROKER_S = 3.0
 """How long one of several brokers may take for what each of them can tell; after that another one is asked."""
 COORDINATOR_S = 10.0
 """The same for a coordinator, before brokers are asked again who that is."""
+SILENT_S = 1.5
+"""How long a leader may send nothing while requests wait, before brokers are asked whether another one leads by now."""
+LOOK_S = 1.0
+"""How often one of several brokers is looked at for that."""
 _UNKNOWN = errors.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _COORDINATOR_IS_ELSEWHERE = (errors.NotCoordinator, errors.CoordinatorNotAvailable, BrokerUnavailable)
 
@@ -139,6 +143,9 @@ class Cluster:
         self._topics: dict[str, Topic] = {}
         self._errors: dict[str, errors.ApiError] = {}
         self._stale: set[str] = set()
+        self._led: set[BrokerLink] = set()
+        """Of brokers that lead, or have led, a partition."""
+        self._look: asyncio.TimerHandle | None = None
         self._failures = FailureLog()
         self._refreshing: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -172,6 +179,8 @@ class Cluster:
     async def close(self) -> None:
         """Close every connection and end the background tasks."""
         self._is_closed = True
+        if self._look is not None:
+            self._look.cancel()
         if self._refreshing is not None:
             self._refreshing.cancel()
             await asyncio.wait([self._refreshing])
@@ -329,6 +338,8 @@ class Cluster:
         while True:
             try:
                 await self._ask_metadata([], int(retries.left_s * 1000))
+                if len(self._brokers) == 1:  # it may be reached at another address than the one that it advertises
+                    return [await self.call(message, expected, timeout_ms=int(retries.left_s * 1000))]
                 asked = [link.call(message, expected) for link in self._brokers.values()]
                 return list(await asyncio.gather(*asked))
             except (BrokerUnavailable, errors.ApiError) as error:
@@ -430,23 +441,24 @@ class Cluster:
         found = checked(response.coordinators[0])
         if not response.is_for_all:
             await self._ask_metadata([], max(int(timeout_s * 1000), 1))  # whom to ask when the coordinator is gone
-        link = self._link(Address(found.host, found.port) if found.host else connection.address)
+        is_here = response.is_for_all or not found.host  # whatever address the broker advertises
+        link = self._link(connection.address if is_here else Address(found.host, found.port))
         self._coordinators[None if response.is_for_all else (kind, key)] = link
         return await link.connected()
 
     async def _any_connection(self) -> Connection:
-        """Return a connection to the broker that was asked least recently, or to any that can be reached."""
+        """Return a connection to the broker that was asked least recently and is not silent, or can be reached."""
         if self._is_closed:
             raise ClientClosed("the client is closed")
         for address, link in self._links.items():
-            if link.connection is not None:
+            if link.connection is not None and not _is_silent(link):
                 self._links[address] = self._links.pop(address)
                 return link.connection
         failures: list[str] = []
         addresses = self.addresses
         if self._brokers:  # not every client begins with the same one, and none with what it has just lost
             random.shuffle(addresses)
-            addresses.sort(key=lambda address: int(self._link(address).lost_at_s))
+            addresses.sort(key=lambda each: (_is_silent(self._link(each)), int(self._link(each).lost_at_s)))
         for address in addresses:
             try:
                 return await self._link(address).connected()
@@ -469,14 +481,35 @@ class Cluster:
             if not is_unknown or asked >= len(self._brokers):
                 break
             await asyncio.sleep(REFRESH_PAUSE_S)  # a broker may be late to hear of a topic
+        if len(self._brokers) > 1 and self._look is None and not self._is_closed:
+            self._look = self.home.loop.call_later(LOOK_S, self._look_for_silence)
         for topic in metadata.topics:
             if (error := topic_error(topic)) is not None:
                 self._topics.pop(topic.name, None)
                 self._errors[topic.name] = error
             else:
                 self._errors.pop(topic.name, None)
-                self._topics[topic.name] = Topic.of(topic).not_before(self._topics.get(topic.name))
+                known = self._topics[topic.name] = Topic.of(topic).not_before(self._topics.get(topic.name))
+                leaders = {part.leader_id for part in known.partitions}
+                self._led.update(self._brokers[node_id] for node_id in leaders if node_id in self._brokers)
         return metadata
+
+    def _look_for_silence(self) -> None:
+        """Ask for metadata if a leader is silent, and leave one that leads nothing any more: it hangs, or is cut off.
+
+        What waits for it is lost, and sent to the leaders that are known by then.
+        """
+        self._look = self.home.loop.call_later(LOOK_S, self._look_for_silence)
+        for link in filter(_is_silent, self._led):
+            led = [
+                topic.name
+                for topic in self._topics.values()
+                if any(self._brokers.get(part.leader_id) is link for part in topic.partitions)
+            ]
+            if led:
+                self.refresh_soon(led)
+            elif link not in self._coordinators.values() and link.connection is not None:
+                link.connection.abandon(f"broker {link.address}, which leads nothing any more, does not respond")
 
     async def _refresh(self) -> None:
         try:
@@ -502,6 +535,10 @@ class Throttled:
     def throttled_ms(self) -> int:
         """For how long brokers have delayed this client because of quotas."""
         return 0 if self._throttling is None else int(self._throttling.throttled_s() * 1000)
+
+
+def _is_silent(link: BrokerLink) -> bool:
+    return link.connection is not None and link.connection.silent_s >= SILENT_S
 
 
 def about(topic: str, partition: int, error: errors.WarmlogError) -> str:

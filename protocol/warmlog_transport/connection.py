@@ -93,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         self._receives_in_bulk = allocate is not None and sys.platform == "linux" and not options.ssl
         """Linux waits for no more than its buffer can hold (tcp_set_rcvlowat). With TLS what is left is not known."""
         self._low_water_bytes = 1
+        self._silent_since_s = 0.0
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
@@ -172,6 +173,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._lost is not None:
             raise self._lost
         has_response = on_response is not None
+        if not self._waiting:
+            self._silent_since_s = self._loop.time()
         correlation_id, frame = self._core.request(message, sum(map(len, payload)), has_response=has_response)
         if on_response is not None:
             timeout_s = (self._options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
@@ -206,6 +209,18 @@ class Connection(asyncio.BufferedProtocol):
 
         self.request(message, (), deliver, timeout_ms=timeout_ms)
         return responded
+
+    @property
+    def silent_s(self) -> float:
+        """For how long requests have waited while the broker has sent nothing."""
+        return self._loop.time() - self._silent_since_s if self._waiting else 0.0
+
+    def abandon(self, why: str) -> None:
+        """End the connection at once: requests without a response fail with `why`, which is logged."""
+        _log.warning("%s: closing the connection", why)
+        self._end(BrokerUnavailable(why))
+        if self._transport is not None:
+            self._transport.abort()
 
     async def close(self) -> None:
         """Write what is pending, close, and fail requests without a response; returns when the socket is closed."""
@@ -254,6 +269,7 @@ class Connection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             self._end(RemoteProtocolError(f"connection to broker {self.address} lost: {error}"))
             return
+        self._silent_since_s = self._loop.time()
         if self._receives_in_bulk:
             self._receive_much_at_once()
         for response in responses:
@@ -318,11 +334,7 @@ class Connection(asyncio.BufferedProtocol):
         """End the connection, unless the broker did not read it meanwhile: then `timeout_s` begins after that."""
         due_s = self._throttle.until_s + timeout_s
         if due_s <= self._loop.time():
-            error = BrokerUnavailable(f"broker {self.address} did not respond to {request} within {timeout_s:g} s")
-            _log.warning("%s: closing the connection", error)
-            self._end(error)
-            if self._transport is not None:
-                self._transport.abort()
+            self.abandon(f"broker {self.address} did not respond to {request} within {timeout_s:g} s")
             return
         on_response, _ = self._waiting[correlation_id]
         timer = self._loop.call_at(due_s, self._look_after, correlation_id, request, timeout_s)

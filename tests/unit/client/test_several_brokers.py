@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 import warmlog
-from fake_broker import Fault, topic_id
+from fake_broker import FakeBroker, Fault, topic_id
 from fake_cluster import FakeCluster
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.range_reader import read_ranges
@@ -92,6 +92,24 @@ async def test_a_producer_goes_on_when_its_leader_is_gone(three: FakeCluster) ->
     await three.brokers[0].start()
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "SILENT_S", 0.2)
+    monkeypatch.setattr(transport, "LOOK_S", 0.05)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_waits_for_a_leader_that_hangs_is_sent_to_the_next(three: FakeCluster) -> None:
+    async with warmlog.Producer(three.addresses, linger_ms=0, **QUICK) as producer:
+        await producer.send("t", b"a")
+        three.brokers[0].is_silent = True
+        waiting = producer.send("t", b"b")
+        await asyncio.sleep(0.1)
+        three.lead(2, 1)
+        async with asyncio.timeout(10):  # its request would wait for 30 s
+            assert (await waiting).offset == 1
+
+
 # Reading
 
 
@@ -132,6 +150,19 @@ async def test_a_consumer_goes_on_when_its_leader_is_gone(three: FakeCluster) ->
     await three.brokers[0].start()
 
 
+@pytest.mark.usefixtures("impatient")
+async def test_a_consumer_leaves_a_leader_that_hangs(three: FakeCluster) -> None:
+    add(three, 0, 1)
+    async with warmlog.Consumer(three.addresses, topics=["t"], start="earliest", max_wait_ms=20, **QUICK) as consumer:
+        assert await read(consumer, 1) == [b"0"]
+        three.brokers[0].is_silent = True
+        reading = asyncio.create_task(read(consumer, 1))
+        await asyncio.sleep(0.1)
+        three.lead(2, 1)
+        add(three, 1, 1)
+        assert await reading == [b"1"]
+
+
 async def test_a_fetch_always_has_the_epoch_that_the_metadata_had(three: FakeCluster) -> None:
     three.lead(0, 3)
     add(three, 0, 2)
@@ -141,6 +172,30 @@ async def test_a_fetch_always_has_the_epoch_that_the_metadata_had(three: FakeClu
         add(three, 2, 2)
         assert await read(consumer, 2) == [b"2", b"3"]
     assert {each.current_leader_epoch for each in three.brokers[0].fetches} == {3, 4}
+
+
+async def test_a_new_leader_may_not_know_yet_what_can_be_read(three: FakeCluster) -> None:
+    """It responds with OFFSET_NOT_AVAILABLE until it knows: nobody is sent back, and nobody raises."""
+    add(three, 0, 3)
+    refused = []
+
+    def not_yet(kind: str) -> warmlog.OffsetNotAvailable | None:
+        refused.append(kind)
+        return warmlog.OffsetNotAvailable("soon") if refused.count(kind) < 3 else None
+
+    leader = three.brokers[0]
+
+    def list_offsets(request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
+        if not_yet("list") is None:
+            return leader._list_offsets(request)
+        code = warmlog.ErrorCode.OFFSET_NOT_AVAILABLE
+        return m.ListOffsetsResponse([m.ListedOffset("t", 0, code, "soon", -1, -1, -1) for _ in request.partitions])
+
+    leader.further_handlers[m.ListOffsetsRequest] = list_offsets
+    leader.fetch_error = lambda _: not_yet("fetch")
+    async with warmlog.Consumer(three.addresses, topics=["t"], start="earliest", max_wait_ms=20, **QUICK) as consumer:
+        assert await read(consumer, 3) == [b"0", b"1", b"2"]
+    assert (refused.count("list") >= 3, refused.count("fetch") >= 3) == (True, True)
 
 
 async def test_a_consumer_waits_for_a_leader_that_does_not_know_of_its_epoch_yet(three: FakeCluster) -> None:
@@ -282,6 +337,34 @@ async def test_requests_go_to_the_coordinator_of_their_id(
     three.coordinate(2, "tx")
     await client.call(request_, type(expected))
     assert asked(three, type(request_)) == [0, 0, 1]
+
+
+async def test_a_broker_of_0_1_is_asked_itself() -> None:
+    """It does not know FindCoordinator, and is a cluster alone."""
+    async with FakeBroker(t=1) as broker:
+        known = [m.ApiVersions(key, 0, 0) for key in m.APIS if key != m.ApiKey.FIND_COORDINATOR]
+        broker._handshake = lambda _: m.HandshakeResponse("0.1.0", "c", 0, 1 << 24, known)  # type: ignore[method-assign]
+        broker.further_handlers[m.OffsetCommitRequest] = lambda _: m.OffsetCommitResponse([])
+        async with Cluster(broker.address, OPTIONS) as client:
+            for group in ("g", "h"):
+                assert await client.call(committing(group), m.OffsetCommitResponse) == m.OffsetCommitResponse([])
+
+
+async def test_a_broker_alone_is_asked_where_it_was_reached() -> None:
+    """As by a tunnel: the address that it advertises need not be reachable for what concerns no records."""
+    async with FakeBroker(t=1) as broker:
+        elsewhere = m.MetadataResponse("c", 0, [m.BrokerMetadata(0, "127.0.0.1", 1)], [])
+        broker.further_handlers |= {
+            m.MetadataRequest: lambda _: elsewhere,
+            m.FindCoordinatorRequest: lambda _: m.FindCoordinatorResponse(
+                [m.FoundCoordinator(0, "", "g", 0, "127.0.0.1", 1)], is_for_all=True
+            ),
+            m.ListGroupsRequest: lambda _: m.ListGroupsResponse([]),
+            m.OffsetFetchRequest: lambda _: m.OffsetFetchResponse([]),
+        }
+        async with warmlog.Admin(broker.address, **QUICK) as admin:
+            assert await admin.list_groups() == []
+            assert await admin.committed_offsets("g") == {}
 
 
 async def test_an_idempotent_producer_needs_no_coordinator(three: FakeCluster, client: Cluster) -> None:
