@@ -120,7 +120,7 @@ test-console: dev
 
 test-cluster: dev
 	@command -v etcd >/dev/null || tools/apt-install 'the tests of a cluster need etcd' etcd-server
-	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/integration/etcd tests/cluster $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow" tests/integration/etcd tests/cluster $(PYTEST_ARGS)
 
 cluster-chaos: dev
 	@PYTHONPATH=tests $(BIN)/python -m cluster.chaos --faults $(N) --seed $(SEED)

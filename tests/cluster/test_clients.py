@@ -1,0 +1,125 @@
+"""Clients of three brokers while one dies, stops or hangs: nothing is lost, doubled or skipped, and no call raises."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+import warmlog
+from broker_process import BrokerProcess
+from cluster_processes import ClusterProcesses
+from etcd_process import needs_etcd
+from warmlog.ranges.arrow_reader import arrow_reader
+from warmlog_protocol import messages as m
+
+pytestmark = needs_etcd
+PARTITIONS = 3
+PATIENCE_S = 60
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    with ClusterProcesses(tmp_path_factory.mktemp("clients")) as cluster:
+        yield cluster
+
+
+async def coordinator_of(cluster: ClusterProcesses, group: str) -> BrokerProcess:
+    async with warmlog.Admin(cluster.addresses) as admin:
+        request = m.FindCoordinatorRequest(m.CoordinatorKind.GROUP, [group])
+        (found,) = (await admin.cluster.call(request, m.FindCoordinatorResponse)).coordinators
+        return cluster.brokers[found.node_id]
+
+
+@asynccontextmanager
+async def away(broker: BrokerProcess, how: str) -> AsyncIterator[None]:
+    """Within the block the broker is dead, stopped or hangs."""
+    if how == "killed":
+        broker.kill()
+    elif how == "stopped":
+        assert await asyncio.to_thread(broker.terminate) == 0
+    else:
+        os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        if how == "hangs":
+            os.kill(broker.pid, signal.SIGCONT)
+        else:
+            await asyncio.to_thread(broker.start)
+
+
+class Flow:
+    """A producer and a member of a group, which commits by hand: what each has done."""
+
+    def __init__(self, cluster: ClusterProcesses, topic: str) -> None:
+        self.cluster = cluster
+        self.topic = topic
+        self.sent = 0
+        self.is_over = False
+        self.total = 1 << 62
+        self.read: list[list[int]] = [[] for _ in range(PARTITIONS)]
+
+    @property
+    def read_count(self) -> int:
+        return sum(map(len, self.read))
+
+    async def produce(self) -> None:
+        async with warmlog.Producer(self.cluster.addresses, linger_ms=0) as producer:
+            while self.sent < self.total:
+                if self.is_over:
+                    self.total = self.sent + 1  # before the last one is sent
+                await producer.send(self.topic, b"%d" % self.sent, partition=self.sent % PARTITIONS)
+                self.sent += 1
+                await asyncio.sleep(0.01)
+
+    async def consume(self) -> None:
+        async with warmlog.Consumer(
+            self.cluster.addresses, topics=[self.topic], group=self.topic, commit="manual"
+        ) as consumer:
+            async for record in consumer.records():
+                self.read[record.partition].append(int(record.value or b"-1"))
+                if self.read_count % 20 == 0:
+                    await consumer.commit()
+                if self.read_count >= self.total:
+                    await consumer.commit()
+                    return
+
+    async def at_least(self, more: int) -> None:
+        """Wait until so many more records were sent, and read."""
+        sent, read = self.sent + more, self.read_count + more
+        async with asyncio.timeout(PATIENCE_S):
+            while self.sent < sent or self.read_count < read:  # noqa: ASYNC110 - processes
+                await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "how", ["killed", pytest.param("stopped", marks=pytest.mark.slow), pytest.param("hangs", marks=pytest.mark.slow)]
+)
+async def test_records_positions_and_commits_survive_a_broker_that_is_away(cluster: ClusterProcesses, how: str) -> None:
+    """The coordinator of the group is away, which leads a partition, too."""
+    async with warmlog.Admin(cluster.addresses) as admin:
+        await admin.create_topic(how, partitions=PARTITIONS)
+    flow = Flow(cluster, how)
+    working = [asyncio.create_task(flow.produce()), asyncio.create_task(flow.consume())]
+    try:
+        await flow.at_least(60)
+        async with away(await coordinator_of(cluster, how), how):
+            await flow.at_least(60)
+        await flow.at_least(60)
+        flow.is_over = True
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(*working)
+    finally:
+        for task in working:
+            task.cancel()
+        await asyncio.wait(working)
+    assert flow.read == [list(range(number, flow.sent, PARTITIONS)) for number in range(PARTITIONS)]
+    async with warmlog.Admin(cluster.addresses) as admin:
+        committed = await admin.committed_offsets(how)
+        assert sum(each.offset for each in committed.values()) == flow.sent
+        assert how in [each.name for each in await admin.list_groups()]
+    rows = await asyncio.to_thread(lambda: arrow_reader(cluster.addresses, [how]).read_all())
+    assert sorted(int(value) for value in rows.column("value").to_pylist()) == list(range(flow.sent))
