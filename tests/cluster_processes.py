@@ -7,8 +7,10 @@ from typing import Self
 
 from broker_process import BrokerProcess
 from etcd_process import EtcdProcess
+from warmlog import Admin
 from warmlog_broker.etcd.client import EtcdClient
 from warmlog_broker.tools.cluster.init import create_cluster
+from warmlog_protocol import messages as m
 
 SESSION_TIMEOUT_MS = 2000
 
@@ -63,6 +65,13 @@ class ClusterProcesses:
             await client.close()
 
         asyncio.run(create())
+
+    async def coordinator_of(self, group: str) -> BrokerProcess:
+        """The broker that coordinates a group of consumers now."""
+        async with Admin(self.addresses) as admin:
+            request = m.FindCoordinatorRequest(m.CoordinatorKind.GROUP, [group])
+            (found,) = (await admin.cluster.call(request, m.FindCoordinatorResponse)).coordinators
+            return self.brokers[found.node_id]
 
     @property
     def addresses(self) -> str:

@@ -13,7 +13,6 @@ from broker_process import BrokerProcess
 from cluster_processes import ClusterProcesses
 from etcd_process import needs_etcd
 from warmlog.ranges.arrow_reader import arrow_reader
-from warmlog_protocol import messages as m
 
 pytestmark = needs_etcd
 PARTITIONS = 3
@@ -24,13 +23,6 @@ PATIENCE_S = 60
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
     with ClusterProcesses(tmp_path_factory.mktemp("clients")) as cluster:
         yield cluster
-
-
-async def coordinator_of(cluster: ClusterProcesses, group: str) -> BrokerProcess:
-    async with warmlog.Admin(cluster.addresses) as admin:
-        request = m.FindCoordinatorRequest(m.CoordinatorKind.GROUP, [group])
-        (found,) = (await admin.cluster.call(request, m.FindCoordinatorResponse)).coordinators
-        return cluster.brokers[found.node_id]
 
 
 @asynccontextmanager
@@ -106,7 +98,7 @@ async def test_records_positions_and_commits_survive_a_broker_that_is_away(clust
     working = [asyncio.create_task(flow.produce()), asyncio.create_task(flow.consume())]
     try:
         await flow.at_least(60)
-        async with away(await coordinator_of(cluster, how), how):
+        async with away(await cluster.coordinator_of(how), how):
             await flow.at_least(60)
         await flow.at_least(60)
         flow.is_over = True
