@@ -66,10 +66,10 @@ class ClusterProcesses:
 
         asyncio.run(create())
 
-    async def coordinator_of(self, group: str) -> BrokerProcess:
-        """The broker that coordinates a group of consumers now."""
+    async def coordinator_of(self, key: str, kind: m.CoordinatorKind = m.CoordinatorKind.GROUP) -> BrokerProcess:
+        """The broker that coordinates a group of consumers, or a transactional id, now."""
         async with Admin(self.addresses) as admin:
-            request = m.FindCoordinatorRequest(m.CoordinatorKind.GROUP, [group])
+            request = m.FindCoordinatorRequest(kind, [key])
             (found,) = (await admin.cluster.call(request, m.FindCoordinatorResponse)).coordinators
             return self.brokers[found.node_id]
 

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from pathlib import Path
+from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
@@ -12,6 +12,7 @@ from broker_process import port_to_keep
 from cluster_processes import ClusterProcesses
 from etcd_process import needs_etcd
 from warmlog.blocking import Admin
+from warmlog_protocol import messages as m
 
 pytestmark = [needs_etcd, pytest.mark.slow]
 PATIENCE_S = 60
@@ -48,43 +49,76 @@ class Member(threading.Thread):
         consumer.close()
 
 
-def test_librdkafka_goes_on_while_the_coordinator_of_its_group_is_dead(tmp_path: Path) -> None:
-    cluster = ClusterProcesses(tmp_path / "c")
-    ports = {node: port_to_keep() for node in cluster.brokers}
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    cluster = ClusterProcesses(tmp_path_factory.mktemp("kafka"))
     cluster.brokers = {
-        node: cluster.broker(node, cluster.directory, kafka_listen=f"127.0.0.1:{port}") for node, port in ports.items()
+        node: cluster.broker(node, cluster.directory, kafka_listen=f"127.0.0.1:{port_to_keep()}")
+        for node in cluster.brokers
     }
-    servers = ",".join(f"127.0.0.1:{port}" for port in ports.values())
-    refused: list[object] = []
     with cluster:
-        with Admin(cluster.addresses) as admin:
-            admin.create_topic("orders", partitions=3)
-        member = Member(servers)
-        member.start()
-        producer = confluent_kafka.Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 5})
-        sent = 0
+        yield cluster
 
-        def send_until_read(count: int) -> None:
-            nonlocal sent
-            deadline = time.monotonic() + PATIENCE_S
-            while member.count < count and time.monotonic() < deadline:
-                producer.produce(
-                    "orders",
-                    b"%d" % sent,
-                    partition=sent % 3,
-                    on_delivery=lambda error, _: refused.append(error) if error else None,
-                )
-                sent += 1
-                producer.poll(0.01)
 
-        send_until_read(100)
-        dead = asyncio.run(cluster.coordinator_of("readers"))
-        dead.kill()
-        send_until_read(member.count + 200)
-        dead.start()
-        send_until_read(member.count + 100)
-        assert producer.flush(PATIENCE_S) == 0
-        member.expected = sent
-        member.join()
+@pytest.fixture
+def servers(cluster: ClusterProcesses) -> str:
+    return ",".join(str(broker.settings["kafka.listen"]) for broker in cluster.brokers.values())
+
+
+def test_librdkafka_goes_on_while_the_coordinator_of_its_group_is_dead(cluster: ClusterProcesses, servers: str) -> None:
+    refused: list[object] = []
+    with Admin(cluster.addresses) as admin:
+        admin.create_topic("orders", partitions=3)
+    member = Member(servers)
+    member.start()
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 5})
+    sent = 0
+
+    def send_until_read(count: int) -> None:
+        nonlocal sent
+        deadline = time.monotonic() + PATIENCE_S
+        while member.count < count and time.monotonic() < deadline:
+            producer.produce(
+                "orders",
+                b"%d" % sent,
+                partition=sent % 3,
+                on_delivery=lambda error, _: refused.append(error) if error else None,
+            )
+            sent += 1
+            producer.poll(0.01)
+
+    send_until_read(100)
+    dead = asyncio.run(cluster.coordinator_of("readers"))
+    dead.kill()
+    send_until_read(member.count + 200)
+    dead.start()
+    send_until_read(member.count + 100)
+    assert producer.flush(PATIENCE_S) == 0
+    member.expected = sent
+    member.join()
     assert refused == []
     assert member.read == [list(range(number, sent, 3)) for number in range(3)]
+
+
+def test_offsets_of_a_transaction_come_to_the_coordinator_of_the_group(cluster: ClusterProcesses, servers: str) -> None:
+    """Kafka's clients send them there; the broker that coordinates the transactional id has to know of them, too."""
+    with Admin(cluster.addresses) as admin:
+        admin.create_topic("copied", partitions=1)
+    elsewhere = asyncio.run(cluster.coordinator_of("copier", m.CoordinatorKind.TRANSACTION))
+    names = (f"copiers-{number}" for number in range(100))
+    group = next(name for name in names if asyncio.run(cluster.coordinator_of(name)) is not elsewhere)
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "transactional.id": "copier"})
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    )
+    consumer.assign([confluent_kafka.TopicPartition("copied", 0, 7)])
+    producer.init_transactions(PATIENCE_S)
+    for offset, commits in ((5, True), (7, False)):
+        producer.begin_transaction()
+        producer.produce("copied", b"%d" % offset)
+        moved = [confluent_kafka.TopicPartition("copied", 0, offset)]
+        producer.send_offsets_to_transaction(moved, consumer.consumer_group_metadata(), PATIENCE_S)
+        (producer.commit_transaction if commits else producer.abort_transaction)(PATIENCE_S)
+    consumer.close()
+    with Admin(cluster.addresses) as admin:
+        assert admin.committed_offsets(group)["copied", 0].offset == 5

@@ -231,6 +231,7 @@ RIGHTS: dict[type[Message], tuple[Rule, ...]] = {
     m.EnrolPartitionRequest: (),
     m.AddPendingOffsetsRequest: (),
     m.EndPendingOffsetsRequest: (),
+    m.CommitOffsetsElsewhereRequest: (),
     m.TraceIndexRequest: (Whole(Operation.DESCRIBE, TOPIC, lambda message: (message.topic,)),),
 }
 """The rules of each kind of request, which are asked in order."""

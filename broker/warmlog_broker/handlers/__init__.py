@@ -67,6 +67,7 @@ FAMILIES: dict[str, tuple[type[Message], ...]] = {
         m.EnrolPartitionRequest,
         m.AddPendingOffsetsRequest,
         m.EndPendingOffsetsRequest,
+        m.CommitOffsetsElsewhereRequest,
     ),
 }
 """The module of each handler, which has the name of its API: `handler(services, context, request)`. Produce has the
@@ -83,6 +84,7 @@ TRAITS: Mapping[type[Message], Mapping[str, bool]] = {
     m.EnrolPartitionRequest: {"is_pipelined": True},
     m.AddPendingOffsetsRequest: {"is_pipelined": True},
     m.EndPendingOffsetsRequest: {"is_pipelined": True},
+    m.CommitOffsetsElsewhereRequest: {"is_pipelined": True},
     m.GroupHeartbeatRequest: {"is_pipelined": True, "is_heartbeat": True},
 }
 """The fields of `Endpoint` that are set."""

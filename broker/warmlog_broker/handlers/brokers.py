@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_broker.handlers.context import Services
+from warmlog_broker.handlers.transactions import commit_within
 from warmlog_broker.network.request import RequestContext, Response
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ClusterAuthorizationFailed, InvalidRequest
@@ -56,6 +57,14 @@ async def add_pending_offsets(
     return await services.coordinators.groups.add_pending(
         request.commit, request.principal, request.producer_id, request.producer_epoch, lambda: None
     )
+
+
+async def commit_offsets_elsewhere(
+    services: Services, context: RequestContext, request: m.CommitOffsetsElsewhereRequest
+) -> m.OffsetCommitResponse:
+    """Commit offsets with a transaction of this broker. The other one has checked the rights of the principal."""
+    _broker(context)
+    return await commit_within(services, request.commit, request.principal)
 
 
 async def end_pending_offsets(

@@ -7,6 +7,7 @@ from warmlog_broker.coordinator.transaction.decisions.state import Incarnation, 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.request import RequestContext
 from warmlog_protocol import messages as m
+from warmlog_protocol.errors import NotCoordinator
 
 
 async def end_transaction(
@@ -23,7 +24,19 @@ async def end_transaction(
 async def txn_offset_commit(
     services: Services, context: RequestContext, request: m.TxnOffsetCommitRequest
 ) -> m.OffsetCommitResponse:
-    """Commit offsets with the transaction."""
+    """Commit offsets with the transaction. One that another broker coordinates is asked for there."""
+    try:
+        return await commit_within(services, request, context.principal)
+    except NotCoordinator:
+        if services.between_brokers is None:
+            raise
+    return await services.between_brokers.commit_elsewhere(request, context.principal)
+
+
+async def commit_within(
+    services: Services, request: m.TxnOffsetCommitRequest, principal: str
+) -> m.OffsetCommitResponse:
+    """Commit offsets for `principal` with a transaction that this broker coordinates; NotCoordinator if it does not."""
     producer = Incarnation(request.producer_id, request.producer_epoch)
     commit = m.OffsetCommitRequest(
         request.group,
@@ -38,7 +51,7 @@ async def txn_offset_commit(
         producer,
         commit,
         request.sequence,
-        context.principal,
+        principal,
         is_enrolled=request.is_enrolled,
     )
 

@@ -94,6 +94,7 @@ APIS: dict[int, Api] = {
         Api(ApiKey.ENROL_PARTITION, replication.EnrolPartitionRequest, replication.EnrolPartitionResponse),
         Api(ApiKey.ADD_PENDING_OFFSETS, replication.AddPendingOffsetsRequest, groups.OffsetCommitResponse),
         Api(ApiKey.END_PENDING_OFFSETS, replication.EndPendingOffsetsRequest, replication.EndPendingOffsetsResponse),
+        Api(ApiKey.COMMIT_OFFSETS_ELSEWHERE, replication.CommitOffsetsElsewhereRequest, groups.OffsetCommitResponse),
     )
 }
 """Every API that broker and client speak, by its key."""

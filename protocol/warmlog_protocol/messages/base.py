@@ -87,6 +87,7 @@ class ApiKey(IntEnum):
     ENROL_PARTITION = 1015
     ADD_PENDING_OFFSETS = 1016
     END_PENDING_OFFSETS = 1017
+    COMMIT_OFFSETS_ELSEWHERE = 1018
 
 
 class IsolationLevel(IntEnum):

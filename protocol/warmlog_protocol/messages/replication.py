@@ -9,6 +9,7 @@ from msgspec import field
 
 from warmlog_protocol.messages.base import Int32, Int64, Message
 from warmlog_protocol.messages.coordinators.groups import OffsetCommitRequest
+from warmlog_protocol.messages.coordinators.transactions import TxnOffsetCommitRequest
 
 PEER_NAME = "__broker"
 """The user that brokers are to one another: no client can have this name."""
@@ -148,6 +149,16 @@ class AddPendingOffsetsRequest(Message, frozen=True):
     principal: str
     producer_id: Int64
     producer_epoch: Int32
+
+
+class CommitOffsetsElsewhereRequest(Message, frozen=True):
+    """The coordinator of a group passes on a TxnOffsetCommit of `principal` to that of the transactional id.
+
+    Kafka's clients send theirs to the group's. Gets OffsetCommitResponse.
+    """
+
+    commit: TxnOffsetCommitRequest
+    principal: str
 
 
 class EndPendingOffsetsRequest(Message, frozen=True):

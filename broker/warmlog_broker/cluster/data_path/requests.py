@@ -3,12 +3,17 @@
 from typing import NamedTuple
 
 from warmlog_broker.cluster.data_path.peers import Identity
-from warmlog_broker.cluster.data_path.ports import ClusterEnrolment
+from warmlog_broker.cluster.data_path.ports import TRANSACTIONS, ClusterEnrolment, OtherBrokers
 from warmlog_broker.cluster.data_path.serving import Serving
 from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_broker.coordinator.transaction.ports import Markers
-from warmlog_protocol.messages import WriteMarkerRequest
+from warmlog_protocol.messages import (
+    CommitOffsetsElsewhereRequest,
+    OffsetCommitResponse,
+    TxnOffsetCommitRequest,
+    WriteMarkerRequest,
+)
 
 
 class ClusterRequests(NamedTuple):
@@ -19,6 +24,14 @@ class ClusterRequests(NamedTuple):
     markers: Markers
     """Of partitions that this broker leads."""
     enrolment: ClusterEnrolment
+    others: OtherBrokers
+
+    async def commit_elsewhere(self, request: TxnOffsetCommitRequest, principal: str) -> OffsetCommitResponse:
+        """Have the coordinator of the transactional id, on another broker, commit offsets for `principal`."""
+        passed_on = CommitOffsetsElsewhereRequest(request, principal)
+        return await self.others.ask_coordinator(
+            TRANSACTIONS, request.transactional_id, passed_on, OffsetCommitResponse
+        )
 
     async def write_marker(self, request: WriteMarkerRequest) -> bool:
         """Write a marker for the coordinator of another broker; return as `Markers.end`."""
