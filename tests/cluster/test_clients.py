@@ -13,6 +13,7 @@ from broker_process import BrokerProcess
 from cluster_processes import ClusterProcesses
 from etcd_process import needs_etcd
 from warmlog.ranges.arrow_reader import arrow_reader
+from warmlog_protocol import messages as m
 
 pytestmark = needs_etcd
 PARTITIONS = 3
@@ -115,3 +116,47 @@ async def test_records_positions_and_commits_survive_a_broker_that_is_away(clust
         assert how in [each.name for each in await admin.list_groups()]
     rows = await asyncio.to_thread(lambda: arrow_reader(cluster.addresses, [how]).read_all())
     assert sorted(int(value) for value in rows.column("value").to_pylist()) == list(range(flow.sent))
+
+
+async def copy(cluster: ClusterProcesses, source: str, target: str, count: int) -> None:
+    """Copy so many records, each batch in a transaction with its offsets, until they are all committed."""
+    async with (
+        warmlog.Consumer(cluster.addresses, topics=[source], group=source, commit="manual") as consumer,
+        warmlog.Producer(cluster.addresses, transactional_id=source) as producer,
+    ):
+        copied = 0
+        async for batch in consumer.batches():
+            async with producer.transaction() as transaction:
+                for record in batch:
+                    await producer.send(target, record.value, partition=record.partition)
+                await transaction.commit_offsets(consumer)
+            copied += len(batch)
+            if copied >= count:
+                return
+
+
+@pytest.mark.slow
+async def test_a_copy_is_exact_while_its_coordinators_die(cluster: ClusterProcesses) -> None:
+    async with warmlog.Admin(cluster.addresses) as admin:
+        for topic in ("copied", "copies"):
+            await admin.create_topic(topic, partitions=PARTITIONS)
+    copying = asyncio.create_task(copy(cluster, "copied", "copies", 300))
+    async with warmlog.Producer(cluster.addresses, linger_ms=0) as producer:
+
+        async def send(first: int) -> None:
+            for number in range(first, first + 100):
+                await producer.send("copied", b"%d" % number, partition=number % PARTITIONS)
+                await asyncio.sleep(0.01)
+
+        await send(0)
+        async with away(await cluster.coordinator_of("copied", m.CoordinatorKind.TRANSACTION), "killed"):
+            await send(100)
+        async with away(await cluster.coordinator_of("copied"), "killed"):
+            await send(200)
+        async with asyncio.timeout(PATIENCE_S):
+            await copying
+    found: list[list[int]] = [[] for _ in range(PARTITIONS)]
+    async with warmlog.Consumer(cluster.addresses, topics=["copies"], start="earliest") as consumer:
+        async for record in consumer.records(until="latest"):
+            found[record.partition].append(int(record.value or b"-1"))
+    assert found == [list(range(number, 300, PARTITIONS)) for number in range(PARTITIONS)]
