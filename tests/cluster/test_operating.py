@@ -200,6 +200,21 @@ def test_a_broker_whose_disks_are_lost_is_filled_again(tmp_path: Path) -> None:
         wait_until(lambda: sum(path.stat().st_size for path in lost.data_dir.glob("filled-0/*.log")) > 0)
 
 
+def test_a_partition_whose_directory_is_lost_is_filled_again(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path / "c") as cluster:
+        create(cluster.brokers[1], "filled", 3)
+        produce(cluster.brokers[1], "filled", b"1", b"2")
+        (leader,) = [row["node"] for row in ask(cluster, "brokers") if row["leads"]]
+        lost = cluster.brokers[leader]
+        lost.kill()
+        shutil.rmtree(lost.data_dir / "filled-0")
+        lost.start()
+        assert "filled-0 leaves the in-sync set" in lost.output
+        wait_until(lambda: all_are_in_sync(cluster))
+        assert sum(path.stat().st_size for path in lost.data_dir.glob("filled-0/*.log")) > 0
+        assert values_of(cluster.brokers[1], "filled") == [b"1", b"2"]
+
+
 def test_a_broker_that_was_alone_becomes_the_first_of_a_cluster(tmp_path: Path) -> None:
     with EtcdProcess(tmp_path / "etcd") as etcd:
         alone = BrokerProcess(tmp_path / "c" / "broker-1")

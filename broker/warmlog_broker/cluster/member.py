@@ -13,6 +13,7 @@ from warmlog_broker.cluster.session import Description, Session
 from warmlog_broker.cluster.start import (
     are_disks_old,
     change_records,
+    forget_missing,
     read_cluster,
     replicas_of,
     wait_for_former,
@@ -99,8 +100,9 @@ class Member:
         if gone:
             await self._node.commit(gone)
             loop, present = asyncio.get_running_loop(), self.view.state.topics
+            is_complete = not self._directories.offline
             removed = await loop.run_in_executor(
-                threads, lambda: finish_deletions(self._directories, gone, present, is_complete=False)
+                threads, lambda: finish_deletions(self._directories, gone, present, is_complete=is_complete)
             )
             await self._node.commit(removed)
 
@@ -116,6 +118,7 @@ class Member:
         if any(replica.reason is not None for replica in found):
             await self.session.unregister()
         await change_records(self._etcd, self.view, found)
+        forget_missing(stored)
         await self.session.begin_incarnation()
         await self.session.register(was_clean=all(each.was_clean for each in stored.directories.live))
         self.session.begin()

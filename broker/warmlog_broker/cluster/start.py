@@ -173,6 +173,18 @@ async def change_records(etcd: Coordination, view: View, found: Iterable[Replica
     await view.reached(revision)
 
 
+def forget_missing(stored: Stored) -> None:
+    """Let partitions whose directories are missing be created again, to be filled, now that they are excluded.
+
+    Those in data directories that are offline are not: these may come back.
+    """
+    for entry, loaded in stored.topics:
+        for number, partition in list(loaded.items()):
+            name, directory = TopicPartition(entry.name, number), partition.directory
+            if partition.log is None and directory is not None and not directory.partition_path(name).exists():
+                del loaded[number]
+
+
 async def changed_record(
     etcd: Coordination, view: View, key: PartitionKey, seen: Seen, change: Change, node: int | None = None
 ) -> int:
