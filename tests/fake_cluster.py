@@ -12,6 +12,7 @@ from typing import Self
 import warmlog
 from fake_broker import FakeBroker, FakePartition, topic_id
 from warmlog_protocol import messages as m
+from warmlog_transport.cluster import coordinator_key
 
 Leader = tuple[int, int]
 """A node id, -1 for none, and the leader epoch."""
@@ -64,7 +65,7 @@ class ClusterBroker(FakeBroker):
 
     def _why_not(self, message: m.Message) -> warmlog.ApiError | None:
         self.asked.append(message)
-        coordinated = m.coordinated(message)
+        coordinated = coordinator_key(message)
         if coordinated is not None and self.view.coordinators.get(coordinated[1], 0) != self.node_id:
             return warmlog.NotCoordinator("ask again")
         return None

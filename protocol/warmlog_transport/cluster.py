@@ -321,7 +321,7 @@ class Cluster:
         is_repeatable: bool = True,
         final: tuple[type[errors.ApiError], ...] = (),
     ) -> R:
-        """Return the response of any broker, or of the coordinator that the message is for (`m.coordinated`).
+        """Return the response of any broker, or of the coordinator that the message is for (`m.COORDINATED`).
 
         Retries after lost connections and retriable errors. Unless `is_repeatable`, a request that may have arrived is
         not sent again. Raises the last error when `timeout_ms` (default: the request timeout) is over, and those of
@@ -348,7 +348,7 @@ class Cluster:
 
     def forget_coordinator(self, message: m.Message) -> None:
         """Ask again who coordinates what `message` is about, as a part of its response was refused."""
-        self._coordinators.pop(m.coordinated(message), None)
+        self._coordinators.pop(coordinator_key(message), None)
         self._coordinators.pop(None, None)
 
     async def any_broker(self) -> tuple[Address, m.HandshakeResponse]:
@@ -377,7 +377,7 @@ class Cluster:
     ) -> tuple[ReceivedResponse, Address]:
         """The response of the leader of `partition`, or of whom `call` asks, and its address; otherwise as `call`."""
         request_s = self.options.request_timeout_ms / 1000
-        coordinated = m.coordinated(message)
+        coordinated = coordinator_key(message)
         retries = Retries(self.options, request_s if timeout_ms is None else timeout_ms / 1000)
         lost: BrokerUnavailable | None = None
         while True:
@@ -535,6 +535,15 @@ class Throttled:
     def throttled_ms(self) -> int:
         """For how long brokers have delayed this client because of quotas."""
         return 0 if self._throttling is None else int(self._throttling.throttled_s() * 1000)
+
+
+def coordinator_key(message: m.Message) -> tuple[m.CoordinatorKind, str] | None:
+    """Return whose coordinator `message` goes to; None if any broker may respond."""
+    kind, name = m.COORDINATED.get(type(message), (None, ""))
+    key = getattr(message, name) if kind is not None else None
+    if kind is None or not key:
+        return None
+    return kind, key if isinstance(key, str) else key[0]
 
 
 def _is_silent(link: BrokerLink) -> bool:

@@ -41,7 +41,7 @@ class FindCoordinatorResponse(Message, frozen=True):
     is_for_all: bool = False
 
 
-_KEYS: dict[type[Message], tuple[CoordinatorKind, str]] = {
+COORDINATED: dict[type[Message], tuple[CoordinatorKind, str]] = {
     **dict.fromkeys(
         (
             groups.GroupHeartbeatRequest,
@@ -66,13 +66,7 @@ _KEYS: dict[type[Message], tuple[CoordinatorKind, str]] = {
         (CoordinatorKind.TRANSACTION, "transactional_id"),
     ),
 }
-"""What has the key of the request's coordinator. The groups of one request must have the same."""
+"""The requests that go to a coordinator, and what of them has its key; the groups of one must have the same.
 
-
-def coordinated(message: Message) -> tuple[CoordinatorKind, str] | None:
-    """Return whose coordinator `message` goes to; None if any broker may respond."""
-    kind, name = _KEYS.get(type(message), (None, ""))
-    key = getattr(message, name) if kind is not None else None
-    if kind is None or not key:
-        return None
-    return kind, key if isinstance(key, str) else key[0]
+Without a transactional id any broker responds to InitProducerId.
+"""
