@@ -184,6 +184,34 @@ def test_what_cannot_be_is_refused_with_the_reason(cluster: ClusterProcesses) ->
     assert run(cluster, "init", "--if-not-exists") == f"cluster {cluster.cluster_id} exists\n"
 
 
+@pytest.mark.slow
+def test_brokers_are_restarted_one_by_one_without_a_call_that_fails(tmp_path: Path) -> None:
+    partitions = 30
+    with ClusterProcesses(tmp_path / "c", broker_session_timeout_ms=6000) as cluster:
+
+        async def write(producer: Producer, partition: int, restarted: asyncio.Event) -> int:
+            count = 0
+            while not restarted.is_set():
+                assert (await producer.send("rolled", b"%d" % count, partition=partition)).offset == count
+                count += 1
+                await asyncio.sleep(0.02)
+            return count
+
+        async def roll() -> None:
+            async with Admin(cluster.addresses) as admin, Producer(cluster.addresses) as producer:
+                await admin.create_topic("rolled", partitions=partitions)
+                restarted = asyncio.Event()
+                writing = [asyncio.create_task(write(producer, each, restarted)) for each in range(partitions)]
+                for broker in cluster.brokers.values():
+                    assert await asyncio.to_thread(broker.terminate) == 0
+                    await asyncio.to_thread(broker.start)
+                    await asyncio.to_thread(wait_until, lambda: all_are_in_sync(cluster))
+                restarted.set()
+                assert min(await asyncio.gather(*writing)) > 0
+
+        asyncio.run(roll())
+
+
 def test_a_broker_whose_disks_are_lost_is_filled_again(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path / "c") as cluster:
         create(cluster.brokers[1], "filled", 3)

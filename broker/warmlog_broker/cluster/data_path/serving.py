@@ -59,6 +59,8 @@ class _Session:
         self.connection = connection
         self.due: dict[Driver, None] = {}
         """The partitions that have something to say."""
+        self.refused: list[m.ReplicaAnswer] = []
+        """Answers for partitions that are not served here yet."""
         self.poll: _Poll | None = None
         self._threads = threads
         self._is_responding = False
@@ -78,6 +80,7 @@ class _Session:
     def response(self) -> Response:
         """Return the answers that fit into one response."""
         taken: list[tuple[Driver, Reply]] = []
+        refused, self.refused = self.refused, []
         left_bytes = RESPONSE_BYTES
         while self.due and left_bytes > 0:
             driver = next(iter(self.due))
@@ -90,9 +93,11 @@ class _Session:
             are_cached = all(piece.is_cached() for _, reply in taken for piece in _slices_of(reply))
         except OSError:
             are_cached = False
-        return _message(taken) if are_cached else self._read(taken)
+        return _message(taken, refused) if are_cached else self._read(taken, refused)
 
-    async def _read(self, taken: Sequence[tuple[Driver, Reply]]) -> MessageWithSlices:
+    async def _read(
+        self, taken: Sequence[tuple[Driver, Reply]], refused: Sequence[m.ReplicaAnswer]
+    ) -> MessageWithSlices:
         """Read the bytes into the page cache first: a follower that was away must not block the event loop."""
         readable: list[tuple[Driver, Reply]] = []
         for driver, reply in taken:
@@ -102,7 +107,7 @@ class _Session:
                 driver.damaged(f"what a follower asks for cannot be read: {error}")
             else:
                 readable.append((driver, reply))
-        return _message(readable)
+        return _message(readable, refused)
 
 
 class Serving:
@@ -129,9 +134,12 @@ class Serving:
             return m.ReplicaFetchResponse()  # what was on its way when the follower connected again
         session.respond()
         for each in request.fetches:
-            if (driver := self._find(PartitionKey(each.topic_id, each.partition))) is not None:
-                driver.do(_fetch_of(node, each))
-        if session.due:
+            key, fetch = PartitionKey(each.topic_id, each.partition), _fetch_of(node, each)
+            if (driver := self._find(key)) is not None:
+                driver.do(fetch)
+            else:
+                session.refused.append(_refusal(key, fetch))
+        if session.due or session.refused:
             return session.response()
         session.poll = _Poll(session, asyncio.get_running_loop().time() + POLL_S)
         return session.poll
@@ -195,9 +203,16 @@ def answer_of(sent: m.ReplicaAnswer) -> ev.Answer:
     )
 
 
-def _message(taken: Sequence[tuple[Driver, Reply]]) -> MessageWithSlices:
+def _message(taken: Sequence[tuple[Driver, Reply]], refused: Sequence[m.ReplicaAnswer]) -> MessageWithSlices:
     answers = [_answer_message(driver.key, reply) for driver, reply in taken]
-    return MessageWithSlices(m.ReplicaFetchResponse(answers), [_slices_of(reply) for _, reply in taken])
+    slices = [*(_slices_of(reply) for _, reply in taken), *([] for _ in refused)]
+    return MessageWithSlices(m.ReplicaFetchResponse([*answers, *refused]), slices)
+
+
+def _refusal(key: PartitionKey, fetch: ev.Fetch) -> m.ReplicaAnswer:
+    """Return the answer to a fetch of a partition that this broker does not serve, or not yet: it is asked again."""
+    answer = ev.Answer(fetch.number, fetch.leader_epoch, fetch.offset, ev.Verdict.REFUSED)
+    return _answer_message(key, Reply(answer, 0, None))
 
 
 def _answer_message(key: PartitionKey, reply: Reply) -> m.ReplicaAnswer:
