@@ -15,8 +15,8 @@ from clients.programs import run
 from clients.served import Served
 from waiting import wait_until
 
-CLIENT = "Apicurio Registry 3.3.3"
-ARTIFACT = "io.apicurio:apicurio-registry-app:3.3.3:tar.gz:all"
+CLIENT = "Apicurio Registry 3.0.9"
+ARTIFACT = "io.apicurio:apicurio-registry-app:3.0.9:tar.gz:all"
 TIMEOUT_S = 120.0
 FIELDS = "confluent-kafka[avro,schemaregistry]==2.16.1"
 
@@ -31,7 +31,8 @@ def registry(served: Served, log: Path) -> Iterator[str]:
         "QUARKUS_HTTP_PORT": str(port),
         "QUARKUS_HTTP_HOST": "127.0.0.1",
     }
-    command = [HOME / "bin" / "java", "-Xmx512m", "-jar", fetched.archive(ARTIFACT) / "quarkus-run.jar"]
+    (program,) = fetched.archive(ARTIFACT).glob("*-runner.jar")
+    command = [HOME / "bin" / "java", "-Xmx512m", "-jar", program]
     with log.open("ab") as output, subprocess.Popen(
         command, env=os.environ | environment, stdout=output, stderr=output
     ) as process:  # fmt: skip
