@@ -95,6 +95,7 @@ def test_records_of_a_leader_that_dies_are_at_the_next(tmp_path: Path) -> None:
         assert asyncio.run(produce("orders", b"4")) == 4
 
 
+@pytest.mark.slow
 def test_while_etcd_is_away_what_runs_goes_on(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path / "c") as cluster:
 
@@ -116,6 +117,7 @@ def test_while_etcd_is_away_what_runs_goes_on(tmp_path: Path) -> None:
         assert found == leader, "none was fenced"
 
 
+@pytest.mark.slow
 def test_an_etcd_that_has_lost_its_data_is_not_believed_and_what_runs_goes_on(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path / "c") as cluster:
 
@@ -141,6 +143,7 @@ def test_an_etcd_that_has_lost_its_data_is_not_believed_and_what_runs_goes_on(tm
         assert int(found.get("count", 0)) == 0, "nothing was written to it"
 
 
+@pytest.mark.slow
 def test_brokers_that_need_an_internal_topic_at_once_create_one(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path / "c") as cluster:
 
@@ -160,6 +163,7 @@ def test_brokers_that_need_an_internal_topic_at_once_create_one(tmp_path: Path) 
             wait_until(lambda broker=broker: len(list(broker.data_dir.glob("__groups-*"))) == 16)
 
 
+@pytest.mark.slow
 def test_internal_topics_get_replicas_as_brokers_join(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path / "c", brokers=1) as cluster:
 
@@ -190,7 +194,7 @@ def leader_of(cluster: ClusterProcesses, topic: str) -> int:
     ("settings", "says"),
     [
         ({"cluster_id": "another"}, "etcd has no cluster 'another'.*warmlog cluster init"),
-        ({"node_id": 1}, r"node.id 1 is in use by the broker at 127.0.0.1:\d+"),
+        ({"node_id": 1, "broker_session_timeout_ms": 1000}, r"node.id 1 is in use by the broker at 127.0.0.1:\d+"),
         ({"cluster_secret_file": ""}, "cluster.secret.file is not set"),
     ],
 )

@@ -145,6 +145,7 @@ def min_isr_of(cluster: ClusterProcesses) -> dict[str, int]:
     return asyncio.run(read())
 
 
+@pytest.mark.slow
 def test_only_a_replica_that_may_lack_records_is_left_and_leads_by_an_operators_word(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path / "c", brokers=2) as cluster:
 
@@ -212,6 +213,7 @@ def test_brokers_are_restarted_one_by_one_without_a_call_that_fails(tmp_path: Pa
         asyncio.run(roll())
 
 
+@pytest.mark.slow
 def test_a_broker_whose_disks_are_lost_is_filled_again(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path / "c") as cluster:
         create(cluster.brokers[1], "filled", 3)
@@ -228,6 +230,7 @@ def test_a_broker_whose_disks_are_lost_is_filled_again(tmp_path: Path) -> None:
         wait_until(lambda: sum(path.stat().st_size for path in lost.data_dir.glob("filled-0/*.log")) > 0)
 
 
+@pytest.mark.slow
 def test_a_partition_whose_directory_is_lost_is_filled_again(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path / "c") as cluster:
         create(cluster.brokers[1], "filled", 3)
