@@ -20,6 +20,7 @@ from warmlog_broker.cluster.session import Session
 from warmlog_broker.cluster.store import DEFAULT_REPLICAS, wanted_min_isr
 from warmlog_broker.cluster.view import Applied, View
 from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.config.broker_settings import ClientAuth
 from warmlog_broker.coordinator.on_demand import Coordinators
 from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_broker.coordinator.transaction.markers import LocalMarkers
@@ -64,16 +65,20 @@ def identity_of(config: BrokerConfig) -> Identity:
 
 
 def peer_options(config: BrokerConfig) -> ConnectionOptions:
-    """Return how this broker connects to the others: by TLS if the listener for brokers has it."""
-    name = f"broker-{config.node_id}"
-    if not config.peer_listener.uses_tls:
-        return PeerOptions(client_name=name)
+    """Return how this broker connects to the others: by TLS if the listener for brokers has it.
+
+    It shows its certificate if that proves that it is one, or if the listener requires one.
+    """
+    listener = config.peer_listener
+    shows_certificate = listener.uses_tls and (
+        not config.cluster_secret_file or config.tls_client_auth == ClientAuth.REQUIRED
+    )
     return PeerOptions(
-        client_name=name,
-        ssl=True,
-        ssl_cafile=config.tls_ca_file,
-        ssl_certfile=config.tls_cert_file,
-        ssl_keyfile=config.tls_key_file,
+        client_name=f"broker-{config.node_id}",
+        ssl=listener.uses_tls,
+        ssl_cafile=config.tls_ca_file if listener.uses_tls else "",
+        ssl_certfile=config.tls_cert_file if shows_certificate else "",
+        ssl_keyfile=config.tls_key_file if shows_certificate else "",
     )
 
 

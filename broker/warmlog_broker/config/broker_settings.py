@@ -103,7 +103,9 @@ class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True)
     tls_cert_file: str = setting("", "A PEM file with the broker's certificate and those of its issuers after it.")
     tls_key_file: str = setting("", "A PEM file with the key of the certificate; by default it is in tls.cert.file.")
     tls_key_password_file: str = setting("", "A file with the password of the key, if that is encrypted.")
-    tls_ca_file: str = setting("", "A PEM file with the issuers of clients' certificates.")
+    tls_ca_file: str = setting(
+        "", "A PEM file with the issuers of clients' certificates, and of those of a cluster's brokers."
+    )
     tls_client_auth: str = setting(
         "none",
         "Whether clients show a certificate. With optional, one without a certificate is User:ANONYMOUS; a wrong "

@@ -95,7 +95,7 @@ def _in_tls(config: BrokerSettings) -> Iterator[str]:
                 )
     if config.tls_client_auth != ClientAuth.NONE and not config.tls_ca_file:
         yield f"tls.client.auth: {config.tls_client_auth} needs tls.ca.file, the issuers of clients' certificates"
-    if config.tls_client_auth == ClientAuth.NONE and config.tls_ca_file:
+    if config.tls_client_auth == ClientAuth.NONE and config.tls_ca_file and not config.cluster_etcd:
         yield (
             f"tls.ca.file: {config.tls_ca_file} is set, but clients are not asked for certificates: set "
             "tls.client.auth to optional or required"
