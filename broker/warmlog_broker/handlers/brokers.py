@@ -31,7 +31,7 @@ async def write_marker(
     services: Services, context: RequestContext, request: m.WriteMarkerRequest
 ) -> m.WriteMarkerResponse:
     """Write the marker into a partition that this broker leads."""
-    _broker(context)
+    _check_order(services, context)
     return m.WriteMarkerResponse(await _cluster(services).write_marker(request))
 
 
@@ -52,8 +52,8 @@ async def enrol_partition(
 async def add_pending_offsets(
     services: Services, context: RequestContext, request: m.AddPendingOffsetsRequest
 ) -> m.OffsetCommitResponse:
-    """Keep offsets until a transaction ends. The other broker has seen that it is open; its epoch fences late ones."""
-    _broker(context)
+    """Keep offsets until a transaction ends. The other broker has seen that it is open."""
+    _check_order(services, context)
     return await services.coordinators.groups.add_pending(
         request.commit, request.principal, request.producer_id, request.producer_epoch, lambda: None
     )
@@ -71,7 +71,7 @@ async def end_pending_offsets(
     services: Services, context: RequestContext, request: m.EndPendingOffsetsRequest
 ) -> m.EndPendingOffsetsResponse:
     """Commit or drop the offsets of a transaction."""
-    _broker(context)
+    _check_order(services, context)
     await services.coordinators.groups.end_pending(
         request.group,
         request.producer_id,
@@ -86,6 +86,12 @@ def _cluster(services: Services) -> "ClusterRequests":
     if services.between_brokers is None:
         raise InvalidRequest("this broker is a cluster alone: it has no cluster.etcd")
     return services.between_brokers
+
+
+def _check_order(services: Services, context: RequestContext) -> None:
+    """Refuse a client, and a broker's request that comes late."""
+    _broker(context)
+    _cluster(services).identity.check_order(context)
 
 
 def _broker(context: RequestContext) -> int:

@@ -18,6 +18,7 @@ from warmlog_protocol.errors import (
     ApiError,
     ClusterAuthorizationFailed,
     InvalidRequest,
+    NotLeaderOrFollower,
     WarmlogError,
 )
 from warmlog_protocol.messages import HandshakeResponse
@@ -58,6 +59,8 @@ class Identity:
         self.node = node
         self.secret = secret
         salt = hashlib.sha256(cluster_id.encode()).digest()[:SALT_BYTES]
+        self._latest: dict[int, int] = {}
+        """The last connection of each broker that has introduced itself."""
         self._credentials = [make_credential(m.PEER_MECHANISM, secret, salt=salt)] if secret else []
 
     def greet(self, context: RequestContext, request: m.PeerHelloRequest) -> m.PeerHelloResponse:
@@ -70,7 +73,7 @@ class Identity:
         if not request.data:
             if context.authentication is not None or context.principal != PEER_PRINCIPAL:
                 raise self._refusal(context)
-            life.broker = request.node_id
+            self._introduced(context, request.node_id)
             return m.PeerHelloResponse(b"", is_done=True)
         if not self._credentials:
             raise ClusterAuthorizationFailed("this broker has no cluster.secret.file: certificates prove who is one")
@@ -84,8 +87,21 @@ class Identity:
             data = exchange.final(request.data)
         except ScramError:
             raise self._refusal(context) from None
-        life.broker = request.node_id
+        self._introduced(context, request.node_id)
         return m.PeerHelloResponse(data, is_done=True)
+
+    def _introduced(self, context: RequestContext, node: int) -> None:
+        context.life.broker = node
+        self._latest[node] = max(context.connection, self._latest.get(node, 0))
+
+    def check_order(self, context: RequestContext) -> None:
+        """NotLeaderOrFollower for a request by an earlier connection of a broker than its last one.
+
+        It was sent again since. Of transactions that keep their epoch, nothing tells it from one of the next.
+        """
+        assert context.life.broker is not None
+        if context.connection < self._latest.get(context.life.broker, 0):
+            raise NotLeaderOrFollower(f"broker {context.life.broker} has a later connection: this request is late")
 
     def _refusal(self, context: RequestContext) -> ApiError:
         _log.warning("%s says that it is a broker of this cluster, and cannot prove it", context.peer)

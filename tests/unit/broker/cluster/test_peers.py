@@ -10,7 +10,7 @@ from warmlog_broker.config.listeners import DEFAULT_LISTENER
 from warmlog_broker.network.request import ANONYMOUS_PRINCIPAL, Life, RequestContext
 from warmlog_broker.security.authentication import Authentication
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import ClusterAuthorizationFailed, InvalidRequest
+from warmlog_protocol.errors import ClusterAuthorizationFailed, InvalidRequest, NotLeaderOrFollower
 from warmlog_transport.connection import Connection
 
 
@@ -41,6 +41,18 @@ async def test_a_broker_with_the_secret_is_one() -> None:
     context = await introduce(Identity("c", 1, "s3cret"), Identity("c", 2, "s3cret"))
     assert context.life.broker == 1
     assert context.is_broker
+
+
+async def test_a_request_by_an_earlier_connection_than_the_last_one_is_late() -> None:
+    broker, other = Identity("c", 1, "s3cret"), Identity("c", 2, "s3cret")
+    first = await introduce(broker, other, replace(context_of(), connection=7))
+    other.check_order(first)
+    second = await introduce(broker, other, replace(context_of(), connection=9))
+    other.check_order(second)
+    with pytest.raises(NotLeaderOrFollower, match="broker 1 has a later connection"):
+        other.check_order(first)
+    third = await introduce(Identity("c", 3, "s3cret"), other, replace(context_of(), connection=8))
+    other.check_order(third)
 
 
 async def test_who_has_another_secret_is_none_on_either_side() -> None:
