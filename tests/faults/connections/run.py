@@ -85,7 +85,7 @@ def run(
     constants = {allocator: {"TRIM_INTERVAL_S": trim_interval_s}}
     with BrokerProcess(data_dir, constants=constants, **settings) as broker:
         with WireClient(broker.address) as client:
-            client.create_topic(HONEST_TOPIC)
+            client.create_topic(HONEST_TOPIC, retention_ms="-1")
         honest = Honest(broker.address, HONEST_TOPIC)
         honest.start()
         spawn = multiprocessing.get_context("spawn")

@@ -78,7 +78,7 @@ def run(data_dir: Path, *, seed: int, frames: int, peers: int = 8) -> Outcome:
             for topic, settings in TOPICS.items():
                 wire.create_topic(topic, retention_bytes="1000000", segment_bytes="1048576", **settings)
             for topic in HONEST_TOPICS:
-                wire.create_topic(topic)
+                wire.create_topic(topic, retention_ms="-1")
             wire.produce(TOPIC, batch_of([b"value"] * 10))
             for message in openings():
                 wire.call(message)
