@@ -69,11 +69,13 @@ def offsets(client: KafkaClient, group: str, *topics: str) -> list[tuple[int, st
     ]
 
 
-def commit_from_outside(client: KafkaClient, group: str, topic: str, offset: int, metadata: str = "") -> int:
+def commit_from_outside(
+    client: KafkaClient, group: str, topic: str, offset: int, metadata: str = "", member_id: str = ""
+) -> int:
     request = API["OffsetCommit"].request
     part = request.OffsetCommitRequestPartition(0, offset, -1, metadata)
     topics = [request.OffsetCommitRequestTopic(name=topic, partitions=[part])]
-    response = client.call("OffsetCommit", 8, group_id=group, topics=topics)
+    response = client.call("OffsetCommit", 8, group_id=group, member_id=member_id, topics=topics)
     code: int = response.topics[0].partitions[0].error_code
     return code
 
@@ -232,6 +234,15 @@ def test_trap_15_nobody_else_commits_while_a_group_has_members(member: Member, c
     each.leave()
     assert each.commit("trap-15", 3) == ErrorCode.UNKNOWN_MEMBER_ID
     assert commit_from_outside(client, "trap-15-members", "trap-15", 4) == 0
+
+
+def test_a_client_that_never_joins_commits_with_the_id_that_it_gave_itself(member: Member, client: KafkaClient) -> None:
+    client.create("never-joins")
+    assert commit_from_outside(client, "never-joins", "never-joins", 7, member_id="its-own") == 0
+    assert offsets(client, "never-joins", "never-joins") == [(7, "", 0)]
+    member("never-joins", metadata=subscription(["never-joins"])).start()
+    refused = commit_from_outside(client, "never-joins", "never-joins", 8, member_id="its-own")
+    assert refused == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_commit_is_a_sign_of_life(member: Member, client: KafkaClient) -> None:

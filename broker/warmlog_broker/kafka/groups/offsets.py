@@ -25,12 +25,16 @@ _Deleted = API["OffsetDelete"].response
 
 
 def offset_commit(kafka: Kafka, context: RequestContext, request: Any) -> Response:
-    """Commit offsets. As in Kafka, one may be after the log end."""
+    """Commit offsets. As in Kafka, one may be after the log end, and without an epoch the member's id means nothing.
+
+    librdkafka gives itself an id before it joins, and so commits with one also if it never does.
+    """
+    is_member = request.generation_id_or_member_epoch >= 0
     message = m.OffsetCommitRequest(
         request.group_id,
         offsets_in(request),
-        request.member_id,
-        request.generation_id_or_member_epoch,
+        request.member_id if is_member else "",
+        request.generation_id_or_member_epoch if is_member else NOBODY,
         request.group_instance_id or "",
         takes_any_offset=True,
     )
