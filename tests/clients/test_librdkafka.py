@@ -26,6 +26,7 @@ _TEST = re.compile(r"_TEST\((\w+),\s*([\w| ]+)")
 _SCENARIO = re.compile(r'\.scenario = "([\w,]+)"')
 SKIPPED_IF_QUICK = {"0082_fetch_max_bytes"}
 NEEDS_MORE = {
+    "0081_admin": "settings of a group",
     "0092_mixed_msgver": "magic 1, which Kafka 4 does not take either",
     "0097_ssl_verify": "the certificates of its own cluster",
     "0098_consumer_txn": "three brokers",
