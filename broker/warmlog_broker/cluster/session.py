@@ -10,6 +10,7 @@ that is restored later shows.
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from uuid import uuid4
 
 from msgspec import Struct
@@ -64,6 +65,8 @@ class Session:
     ) -> None:
         self.broker_epoch = 0
         """The revision at which the broker was registered; 0 while it is not."""
+        self.on_registered: Callable[[], None] = lambda: None
+        """Called when the broker has another broker epoch, which the view may have had before this knew it."""
         self._etcd = etcd
         self._view = view
         self._node = node
@@ -176,6 +179,7 @@ class Session:
             self._value, self.broker_epoch = value, done.revision
             self._is_lost.clear()
             await self._view.reached(done.revision)
+            self.on_registered()
             return
 
     async def _delete_own(self, key: str, failed: Failed) -> None:

@@ -17,7 +17,7 @@ from warmlog_broker.cluster.session import Description, NodeInUse, Session
 from warmlog_broker.cluster.start import are_disks_old
 from warmlog_broker.cluster.view import View
 from warmlog_broker.data_dirs.loader import StartRefused
-from warmlog_broker.etcd.coordination import Put
+from warmlog_broker.etcd.coordination import Outcome, Put
 from warmlog_broker.metadata.log_file import MetadataLog
 from warmlog_broker.metadata.store import NodeStore
 
@@ -167,3 +167,28 @@ async def test_disks_are_compared_with_what_etcd_has(etcd: FakeCoordination, tmp
     etcd.store.__init__()  # type: ignore[misc] # as one that lost its data
     with pytest.raises(StartRefused, match="etcd has lost what it had confirmed"):
         await compared(tmp_path / "d")
+
+
+class Late(FakeCoordination):
+    """Its watches are earlier than its outcomes."""
+
+    async def txn(self, *given: object) -> Outcome:
+        outcome = await super().txn(*given)  # type: ignore[arg-type]
+        await asyncio.sleep(0.05)
+        return outcome
+
+
+async def test_a_new_broker_epoch_is_told_although_the_view_had_it_first(tmp_path: Path) -> None:
+    async with broker_on(Late(), tmp_path / "d") as broker:
+        told: list[tuple[int, int]] = []
+
+        def epochs() -> None:
+            told.append((broker.session.broker_epoch, broker.view.brokers[1].broker_epoch))
+
+        await broker.start()
+        broker.session.on_registered = epochs
+        broker.session.begin()
+        broker.session.renew()
+        await until(lambda: len(told) == 1)
+        (own, seen) = told[0]
+        assert own == seen
