@@ -118,6 +118,28 @@ def test_while_etcd_is_away_what_runs_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
+def test_leaders_are_elected_while_a_member_of_etcd_is_away(tmp_path: Path, is_killed: bool) -> None:
+    with EtcdProcess(tmp_path / "etcd", members=3) as etcd, ClusterProcesses(tmp_path / "c", etcd=etcd) as cluster:
+
+        async def create() -> None:
+            async with Admin(cluster.addresses) as admin:
+                await admin.create_topic("orders", partitions=30)
+
+        asyncio.run(create())
+        etcd.members[0].kill() if is_killed else etcd.stop(etcd.members[0])
+        cluster.brokers[1].kill()
+
+        async def produce() -> None:
+            async with Producer(cluster.addresses) as producer:
+                for partition in range(30):
+                    assert (await producer.send("orders", b"1", partition=partition)).offset == 0
+
+        asyncio.run(asyncio.wait_for(produce(), 60))
+        cluster.brokers[1].start()
+
+
+@pytest.mark.slow
 def test_an_etcd_that_has_lost_its_data_is_not_believed_and_what_runs_goes_on(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path / "c") as cluster:
 
