@@ -26,8 +26,6 @@ from warmlog.producer.producer_batch import NS_PER_MS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ESCAPED = r'["\\\x00-\x1f]'
-"""What JSON does not have as it is in a text."""
 ROWS_PER_SLICE = 64 * 1024
 """How many rows of a frame are Python objects at a time."""
 
@@ -92,10 +90,12 @@ def json_objects(batch: "pa.RecordBatch", names: Sequence[str]) -> "pa.Array":
     if not names:
         return pa.repeat(pa.scalar(b"{}", pa.large_binary()), batch.num_rows)
     pieces: list[Any] = []
+    before = b"{"
     for name in names:
-        before = (b"," if pieces else b"{") + msgspec.json.encode(name) + b":"
-        pieces += [pa.scalar(before, pa.large_binary()), _json_column(name, batch.column(name))]
-    ends = (pa.scalar(text, pa.large_binary()) for text in (b"}", b""))
+        column, quote = _json_column(name, batch.column(name))
+        pieces += [pa.scalar(before + msgspec.json.encode(name) + b":" + quote, pa.large_binary()), column]
+        before = quote + b","
+    ends = (pa.scalar(text, pa.large_binary()) for text in (quote + b"}", b""))
     return compute.binary_join_element_wise(*pieces, *ends)
 
 
@@ -191,13 +191,13 @@ def _json_type(found: "pa.DataType") -> "pa.DataType":
     return found
 
 
-def _json_column(name: str, column: Any) -> "pa.Array":
-    """The column as JSON, a text for each item."""
+def _json_column(name: str, column: Any) -> "tuple[pa.Array, bytes]":
+    """The column as JSON, a text for each item, and what comes before and after each."""
     import pyarrow as pa
     from pyarrow import compute, types
 
     column = decoded(column)
-    quote, end = pa.scalar('"', pa.large_string()), pa.scalar("", pa.large_string())
+    end = pa.scalar("", pa.large_string())
     text = None
     if types.is_floating(column.type):
         text = compute.if_else(compute.is_finite(column), column.cast(pa.large_string()), None)
@@ -208,12 +208,27 @@ def _json_column(name: str, column: Any) -> "pa.Array":
         text = column.cast(pa.large_string())
     elif is_text(column.type):
         plain = column.cast(pa.large_string())
-        if not compute.any(compute.match_substring_regex(plain, _ESCAPED)).as_py():
+        if not _has_escapes(plain):
+            if not plain.null_count:
+                return plain.cast(pa.large_binary()), b'"'
+            quote = pa.scalar('"', pa.large_string())
             text = compute.binary_join_element_wise(quote, plain, quote, end)
     if text is not None:
-        return compute.fill_null(text, "null").cast(pa.large_binary())
+        return compute.fill_null(text, "null").cast(pa.large_binary()), b""
     encode = msgspec.json.Encoder().encode
-    return pa.array(list(map(encode, _plain_items(name, column))), pa.large_binary())
+    return pa.array(list(map(encode, _plain_items(name, column))), pa.large_binary()), b""
+
+
+def _has_escapes(texts: "pa.LargeStringArray") -> bool:
+    """Whether a text has what JSON writes otherwise: a control character, a quotation mark or a backslash."""
+    import numpy as np
+
+    _, ends, data = texts.buffers()
+    if data is None or not len(texts):
+        return False
+    first, last = np.frombuffer(ends, np.int64)[[texts.offset, texts.offset + len(texts)]]
+    content = np.frombuffer(data, np.uint8)[first:last]
+    return bool(((content < 0x20) | (content == ord('"')) | (content == ord("\\"))).any())
 
 
 def _plain_items(name: str, column: Any) -> list[Any]:

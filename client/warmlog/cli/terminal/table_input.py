@@ -118,6 +118,8 @@ async def send_tables(
         for batch in made:
             await producer.send(topic, batch.partition, batch.spans, batch.size_bytes, time.time_ns() // 1_000_000)
 
+    chunks = map(rows_of, tables)
+    coming = _next_of(chunks)
     found = await producer.topic(topic)
     batches = TopicBatches(
         topic,
@@ -127,11 +129,8 @@ async def send_tables(
         first_sticky=random.randrange(len(found.queues)),  # noqa: S311 - so that commands begin with different ones
     )
     check_age = AgeCheck(expired)
-    chunks = map(rows_of, tables)
-    coming = _next_of(chunks)
     while (chunk := await coming) is not None:
         coming = _next_of(chunks)
-        coming.add_done_callback(lambda future: future.cancelled() or future.exception())  # if an error comes before it
         records, chosen, oldest_ms = chunk
         if oldest_ms is not None and found.max_age_ms is not None and expired != "accept":
             check_age(topic, found.max_age_ms, oldest_ms)
@@ -159,6 +158,7 @@ def _next_of(chunks: Iterator[Rows]) -> asyncio.Future[Rows | None]:
         with suppress(RuntimeError):  # the loop was closed, so nothing waits for it
             loop.call_soon_threadsafe(end, *found)
 
+    coming.add_done_callback(lambda future: future.cancelled() or future.exception())  # if an error comes before it
     threading.Thread(target=take, name="stdin", daemon=True).start()
     return coming
 
