@@ -29,13 +29,14 @@ from processor_time import processor_time
 
 T = TypeVar("T")
 
-AREAS = ("limits", "produce", "blocking", "consume", "groups", "auth", "transactions", "metrics", "rights")
+AREAS = ("limits", "produce", "blocking", "consume", "groups", "auth", "transactions", "metrics", "rights", "cli")
 """Modules with rows, in the order of a round. Each is imported on its own: an older build lacks what some need."""
 SPARK, SPARK_PARTITIONS = "spark.count", 8
 EXPECTED = {
     "tls.send_many": ("produce.send_many", 0.5),
     "tls.consume.arrow": ("consume.arrow", 0.4),
     "produce.send.100_partitions": ("produce.send", 0.7),
+    "cli.produce.csv": ("cli.produce.lines", 0.5),
 }
 """Rows, those that they are compared with, and which share of these is expected."""
 
