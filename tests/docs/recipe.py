@@ -1,9 +1,9 @@
 """Runs one job of a page, `recipe.py PAGE BROKER OUTPUT JOB`, as a program of its own that may be killed at any time.
 
-The page's functions are defined, and nothing of it is called but JOB, a call such as `work("one")`, or the program of a
-block that has no functions, given by one of its lines. Each delivery takes a while, and is noted in OUTPUT.seen; what
-the page's `handle` gets, or is written where the page says "write it somewhere", is noted in OUTPUT, as a job would
-write its result.
+PAGE is a page or a program. Its functions are defined, and nothing of it is called but JOB: a call such as
+`work("one")`, or the program of a block, given by one of its lines. Each delivery takes a while, and is noted in
+OUTPUT.seen; what the page's `handle` gets, or is written where the page says "write it somewhere", is noted in OUTPUT,
+as a job would write its result.
 """
 
 import asyncio
@@ -84,7 +84,11 @@ def main(page: Path, broker: str, output: Path, job: str) -> None:
         note(output, [record.value])
         json.loads(record.value or b"")
 
-    names: dict[str, Any] = {"__name__": "__main__", "write": lambda batch: note(output, batch.values)}
+    names: dict[str, Any] = {"__name__": "page", "write": lambda batch: note(output, batch.values)}
+    if page.suffix == ".py":
+        exec(compile(page.read_text(), page, "exec"), names)
+        asyncio.run(eval(job, names))
+        return
     for block in blocks_of(page):
         text = block.text.replace(ADDRESS, broker).replace("# write it somewhere", "; write(batch)")
         if block.language == "python" and job in text.splitlines():

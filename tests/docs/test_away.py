@@ -21,7 +21,7 @@ from broker_process import BrokerProcess
 from docs.blocks import ADDRESS, ROOT, blocks_of
 from waiting import wait_until
 
-PAGES = ROOT / "docs/how-to"
+PAGES, EXAMPLES = ROOT / "docs/how-to", ROOT / "examples"
 RUNNER = Path(__file__).parent / "recipe.py"
 RECORDS = 100
 KILLS = 3
@@ -36,10 +36,11 @@ class Job:
         self.directory = directory
         self.output = directory / "output"
         self.command = [sys.executable, RUNNER, PAGES / page, broker.address, self.output, call]
+        """A page, or a program by its path."""
         self.process: subprocess.Popen[bytes]
 
-    def begin(self) -> None:
-        self.process = subprocess.Popen(self.command, cwd=self.directory, stderr=subprocess.PIPE)
+    def begin(self, stdout: int | None = None) -> None:
+        self.process = subprocess.Popen(self.command, cwd=self.directory, stdout=stdout, stderr=subprocess.PIPE)
 
     def end(self, timeout_s: float = 90) -> tuple[int, str]:
         _, errors = self.process.communicate(timeout=timeout_s)
@@ -170,6 +171,45 @@ def test_a_database_with_its_positions_counts_each_record_once(broker: BrokerPro
     with contextlib.closing(sqlite3.connect(tmp_path / "payments.db")) as database:
         assert list(database.execute("SELECT sum(amount) FROM balances")) == [(RECORDS,)]
         assert list(database.execute("SELECT sum(next_offset) FROM positions")) == [(RECORDS,)]
+
+
+@pytest.mark.slow
+def test_the_example_with_a_database_counts_each_record_once(broker: BrokerProcess, tmp_path: Path) -> None:
+    asyncio.run(_prepare(broker.address, "visits", VISITS))
+    with contextlib.closing(sqlite3.connect(tmp_path / "visits.db")) as database:
+        database.execute("CREATE TABLE visits (page TEXT PRIMARY KEY, count INTEGER)")
+        database.execute("CREATE TABLE positions (part TEXT PRIMARY KEY, next_offset INTEGER)")
+        call = f"copy({broker.address!r}, sqlite3.connect('visits.db'))"
+        Job(broker, tmp_path, str(EXAMPLES / "exactly_once_sqlite.py"), call).survive()
+        assert list(database.execute("SELECT sum(count) FROM visits")) == [(RECORDS,)]
+
+
+@pytest.mark.slow
+def test_the_example_with_a_file_counts_each_record_once(broker: BrokerProcess, tmp_path: Path) -> None:
+    asyncio.run(_prepare(broker.address, "etl-orders", [b'{"customer": "a", "euros": 10}'] * RECORDS))
+    Job(broker, tmp_path, str(EXAMPLES / "etl_resume.py"), f"process({broker.address!r})").survive()
+    assert json.loads((tmp_path / "etl_state.json").read_text())["sums"] == {"a": 10 * RECORDS}
+
+
+@pytest.mark.slow
+def test_a_data_frame_has_each_record_once_or_is_an_error(broker: BrokerProcess, tmp_path: Path) -> None:
+    count = 20_000
+    asyncio.run(_prepare(broker.address, "trips", []))
+    with warmlog.blocking.Producer(broker.address) as producer:
+        producer.send_many("trips", [b'{"city": "Oslo", "km": 1}'] * count)
+    job = Job(broker, tmp_path, "dataframes.md", "from warmlog import arrow_reader")
+    broker.kill()
+    job.begin()
+    assert "BrokerUnavailable" in job.end()[1].splitlines()[-1]
+    broker.start()
+    for delay_s in (0.2, 0.4, 0.6, 0.8):
+        job.begin(stdout=subprocess.PIPE)
+        time.sleep(delay_s)
+        broker.kill()
+        broker.start()
+        assert job.process.stdout is not None
+        assert job.process.stdout.read().startswith(b"%d [" % count)
+        assert job.end() == (0, "")
 
 
 @pytest.mark.slow
