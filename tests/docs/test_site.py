@@ -75,3 +75,4 @@ def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_p
     for page in pages:
         found = [match["address"] for match in LOADED.finditer(page.read_text())]
         assert not found, f"{page}: {found}"
+        assert page.name == "404.html" or f"warmlog {warmlog.__version__}" in page.read_text()

@@ -8,6 +8,7 @@ import inspect
 import re
 import tomllib
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,20 @@ BROKER = Path(__file__).parents[2] / "broker" / "warmlog_broker"
 HELP_COLUMNS = 100
 LEVELS = {"warning": "warning", "error": "error", "exception": "error", "critical": "critical", "complain": "error"}
 """By the method of a logger; `complain` is a partition's."""
+
+
+def on_config(config: Any) -> Any:
+    """Name the version at the foot of each page, and what it was built from."""
+    source = "docs/ of the repository of warmlog"
+    config.copyright = f"warmlog {version('warmlog')}, Apache-2.0; built by <code>make docs</code> from {source}"
+    return config
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Let the search find what explains a word before what only lists it."""
+    if page.file.src_uri.startswith("reference/"):
+        page.meta.setdefault("search", {"boost": 0.3})
+    return markdown
 
 
 def on_files(files: Any, config: Any) -> Any:

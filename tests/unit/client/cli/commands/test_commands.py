@@ -91,6 +91,8 @@ async def test_a_broker_without_groups_to_show_is_shown_nevertheless(error: ApiE
         ("acl create", "type `warmlog acl add`."),
         ("user show", "type `warmlog user list`."),
         ("topics", "type `warmlog topic list`."),
+        ("ls", "type `warmlog topic list` or `warmlog group list`."),
+        ("describe orders", "type `warmlog topic describe TOPIC` or `warmlog group describe GROUP`."),
         ("stream ls", "type `warmlog topic list`."),
         ("topic produce orders", "type `warmlog produce TOPIC`."),
         ("broker info", "type `warmlog status`."),
