@@ -156,6 +156,11 @@ class Cluster:
         """The brokers to ask: those that the user named, and those of the last metadata."""
         return list(dict.fromkeys((*self._bootstrap, *(link.address for link in self._brokers.values()))))
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether the last metadata had one broker."""
+        return len(self._brokers) == 1
+
     def is_refresh_due(self) -> bool:
         """Whether to ask again for what may have changed unnoticed; True once in each `metadata_max_age_ms`."""
         now_s = self.home.loop.time()
@@ -338,7 +343,7 @@ class Cluster:
         while True:
             try:
                 await self._ask_metadata([], int(retries.left_s * 1000))
-                if len(self._brokers) == 1:  # it may be reached at another address than the one that it advertises
+                if self.is_alone:  # it may be reached at another address than the one that it advertises
                     return [await self.call(message, expected, timeout_ms=int(retries.left_s * 1000))]
                 asked = [link.call(message, expected) for link in self._brokers.values()]
                 return list(await asyncio.gather(*asked))

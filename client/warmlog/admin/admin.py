@@ -230,23 +230,29 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
     # --- data directories -------------------------------------------------------------------------------------------
 
     async def describe_log_dirs(self, topics: Sequence[str] | None = None) -> list[LogDirDescription]:
-        """The broker's data directories with the partitions of all topics, or of these."""
+        """The data directories of all brokers with the partitions of all topics, or of these."""
         request = m.DescribeLogDirsRequest(None if topics is None else checked_texts(topics, "topics"))
         responses = await self._open().call_each(request, m.DescribeLogDirsResponse)
         return [_log_dir(each.node_id, directory) for each in responses for directory in each.directories]
 
     async def move_partition(self, topic: str, partition: int, directory: str | PathLike[str]) -> None:
-        """Begin to move a partition to another data directory of its broker. It can be written and read meanwhile.
+        """Begin to move a partition to another data directory of the broker that leads it.
 
-        `describe_log_dirs` shows the progress; the move continues after a restart of the broker. A move to the
-        partition's current directory cancels the one in progress. Raises LogDirNotFound, UnknownTopicOrPartition, or
-        StorageError if a directory is offline or full.
+        It can be written and read meanwhile. `describe_log_dirs` shows the progress; the move continues after a restart
+        of the broker. A move to the partition's current directory cancels the one in progress. Raises LogDirNotFound,
+        UnknownTopicOrPartition, or StorageError if a directory is offline or full.
         """
         replica = m.ReplicaLogDir(
             checked_text(topic, "topic"), checked_count(partition, "partition"), fspath(directory)
         )
         request = m.AlterReplicaLogDirsRequest([replica])
-        response = await self._open().call(request, m.AlterReplicaLogDirsResponse)
+        cluster = self._open()
+        await cluster.learn([topic])
+        if cluster.is_alone or cluster.leader(topic, partition) is None:
+            checked(*(await cluster.call(request, m.AlterReplicaLogDirsResponse)).partitions)
+            return
+        response = (await cluster.ask_leader(request, topic, partition)).result
+        assert isinstance(response, m.AlterReplicaLogDirsResponse)
         checked(*response.partitions)
 
     # --- offsets ----------------------------------------------------------------------------------------------------

@@ -403,6 +403,23 @@ async def test_who_looks_for_a_coordinator_knows_all_brokers_when_it_is_gone(thr
     await three.brokers[0].start()
 
 
+async def test_admin_moves_a_partition_where_it_is_led_and_lists_the_directories_of_all(three: FakeCluster) -> None:
+    three.lead(2, 1)
+    moved = m.AlterReplicaLogDirsResponse([m.AlteredReplicaLogDir("t", 0, 0, "")])
+    three.answer(m.AlterReplicaLogDirsRequest, lambda _: moved)
+    for broker in three.brokers:
+        found = m.DescribeLogDirsResponse([m.LogDir(0, "", "/data", [])], broker.node_id)
+        broker.further_handlers[m.DescribeLogDirsRequest] = lambda _, found=found: found
+    async with warmlog.Admin(three.addresses, **QUICK) as admin:
+        await admin.move_partition("t", 0, "/data/2")
+        assert [(each.broker, each.path) for each in await admin.describe_log_dirs()] == [
+            (0, "/data"),
+            (1, "/data"),
+            (2, "/data"),
+        ]
+    assert asked(three, m.AlterReplicaLogDirsRequest) == [0, 0, 1]
+
+
 # Any broker
 
 
