@@ -39,6 +39,8 @@ ANY_BROKER_S = 3.0
 """How long one of several brokers may take for what each of them can tell; after that another one is asked."""
 COORDINATOR_S = 10.0
 """The same for a coordinator, before brokers are asked again who that is."""
+MOST_COORDINATORS = 10_000
+"""Of groups and transactional ids; with more, all are asked for again."""
 SILENT_S = 1.5
 """How long a leader may send nothing while requests wait, before brokers are asked whether another one leads by now."""
 LOOK_S = 1.0
@@ -140,6 +142,8 @@ class Cluster:
         self._brokers: dict[int, BrokerLink] = {}
         self._coordinators: dict[tuple[int, str] | None, BrokerLink] = {}
         """By kind and key; None: of everything."""
+        self._knows_brokers = False
+        """Whether metadata have come since a coordinator was last lost."""
         self._topics: dict[str, Topic] = {}
         self._errors: dict[str, errors.ApiError] = {}
         self._stale: set[str] = set()
@@ -355,6 +359,7 @@ class Cluster:
         """Ask again who coordinates what `message` is about, as a part of its response was refused."""
         self._coordinators.pop(coordinator_key(message), None)
         self._coordinators.pop(None, None)
+        self._knows_brokers = False
 
     async def any_broker(self) -> tuple[Address, m.HandshakeResponse]:
         """Return the address of a connected broker, and what it said of itself when the connection was opened."""
@@ -444,10 +449,12 @@ class Cluster:
         except errors.UnsupportedVersion:  # a broker of 0.1, which is alone
             response = m.FindCoordinatorResponse([m.FoundCoordinator(0, "", key)], is_for_all=True)
         found = checked(response.coordinators[0])
-        if not response.is_for_all:
+        if not response.is_for_all and not self._knows_brokers:
             await self._ask_metadata([], max(int(timeout_s * 1000), 1))  # whom to ask when the coordinator is gone
         is_here = response.is_for_all or not found.host  # whatever address the broker advertises
         link = self._link(connection.address if is_here else Address(found.host, found.port))
+        if len(self._coordinators) >= MOST_COORDINATORS:
+            self._coordinators.clear()
         self._coordinators[None if response.is_for_all else (kind, key)] = link
         return await link.connected()
 
@@ -481,6 +488,7 @@ class Cluster:
             assert isinstance(metadata, m.MetadataResponse)
             addresses = broker_addresses(metadata, dialled)
             self._brokers = {node_id: self._link(address) for node_id, address in addresses.items()}
+            self._knows_brokers = True
             asked += 1
             is_unknown = any(topic.error_code == _UNKNOWN for topic in metadata.topics)
             if not is_unknown or asked >= len(self._brokers):
