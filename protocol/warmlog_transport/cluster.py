@@ -37,7 +37,7 @@ REFRESH_PAUSE_S = 0.05
 """The pause between two refreshes in the background, about: a new topic or leader takes a moment to become known."""
 ANY_BROKER_S = 3.0
 """How long one of several brokers may take for what each of them can tell; after that another one is asked."""
-COORDINATOR_S = 10.0
+COORDINATOR_S = 6.0
 """The same for a coordinator, before brokers are asked again who that is."""
 MOST_COORDINATORS = 10_000
 """Of groups and transactional ids; with more, all are asked for again."""
@@ -437,12 +437,12 @@ class Cluster:
     async def _coordinator(self, kind: m.CoordinatorKind, key: str, limit_s: float) -> Connection:
         """Return a connection to the coordinator of `key`. Asks any broker who that is, unless it is known."""
         link = self._coordinators.get(None) or self._coordinators.get((kind, key))
-        if link is not None:
-            return await link.connected()
+        if link is not None and link.connection is not None:
+            return link.connection
         connection = await self._any_connection()
+        timeout_s = min(limit_s, ANY_BROKER_S) if self._has_several else limit_s
         try:
             request = m.FindCoordinatorRequest(kind, [key])
-            timeout_s = min(limit_s, ANY_BROKER_S) if self._has_several else limit_s
             response = await connection.call(
                 request, m.FindCoordinatorResponse, timeout_ms=max(int(timeout_s * 1000), 1)
             )
@@ -456,7 +456,11 @@ class Cluster:
         if len(self._coordinators) >= MOST_COORDINATORS:
             self._coordinators.clear()
         self._coordinators[None if response.is_for_all else (kind, key)] = link
-        return await link.connected()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await link.connected()
+        except TimeoutError:
+            raise BrokerUnavailable(f"no connection to broker {link.address} within {timeout_s:g} s") from None
 
     async def _any_connection(self) -> Connection:
         """Return a connection to the broker that was asked least recently and is not silent, or can be reached."""
@@ -521,7 +525,7 @@ class Cluster:
             ]
             if led:
                 self.refresh_soon(led)
-            elif link not in self._coordinators.values() and link.connection is not None:
+            elif link.connection is not None:
                 link.connection.abandon(f"broker {link.address}, which leads nothing any more, does not respond")
 
     async def _refresh(self) -> None:
@@ -560,7 +564,7 @@ def coordinator_key(message: m.Message) -> tuple[m.CoordinatorKind, str] | None:
 
 
 def _is_silent(link: BrokerLink) -> bool:
-    return link.connection is not None and link.connection.silent_s >= SILENT_S
+    return link.silent_s >= SILENT_S
 
 
 def about(topic: str, partition: int, error: errors.WarmlogError) -> str:

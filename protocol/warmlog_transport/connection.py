@@ -391,6 +391,7 @@ class BrokerLink:
         self.lost_at_s = 0.0
         """When that was lost, or could not be made, by the event loop's clock; 0 for never."""
         self._attempt: asyncio.Task[None] | None = None
+        self._attempted_at_s = 0.0
         self._failures = 0
         self._is_closed = False
 
@@ -399,9 +400,17 @@ class BrokerLink:
         """Whether the last attempt to connect has failed."""
         return self._failures > 0
 
+    @property
+    def silent_s(self) -> float:
+        """For how long requests, or an attempt to connect, have waited while the broker has sent nothing."""
+        if self.connection is not None:
+            return self.connection.silent_s
+        return 0.0 if self._attempt is None else asyncio.get_running_loop().time() - self._attempted_at_s
+
     def want(self) -> None:
         """Connect in the background, after the pause that is due, unless it is connected or connecting."""
         if self.connection is None and self._attempt is None and not self._is_closed:
+            self._attempted_at_s = asyncio.get_running_loop().time()
             self._attempt = asyncio.create_task(self._connect(), name=f"warmlog connect {self.address}")
 
     async def connected(self) -> Connection:

@@ -297,18 +297,21 @@ async def test_a_coordinator_is_looked_for_once_and_again_when_it_moves(three: F
     assert sum(asked(three, m.FindCoordinatorRequest)) == 2
 
 
-@pytest.mark.parametrize("end", ["stopped", "silent"])
+@pytest.mark.parametrize("end", ["stopped", "silent", "hangs without a connection"])
 async def test_a_coordinator_that_is_gone_is_left(
     three: FakeCluster, client: Cluster, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "COORDINATOR_S", 0.3)
+    monkeypatch.setattr(transport, "ANY_BROKER_S", 0.3)
     offsets(three)
     three.coordinate(1, "g")
     await client.call(committing(), m.OffsetCommitResponse)
-    if end == "silent":
-        three.brokers[1].is_silent = True
-    else:
+    if end == "stopped":
         await three.brokers[1].stop()
+    else:
+        three.brokers[1].is_silent = True
+    if end == "hangs without a connection":
+        three.brokers[1].disconnect()
     waiting = asyncio.create_task(client.call(committing(), m.OffsetCommitResponse))
     await asyncio.sleep(0.05)
     three.coordinate(-1, "g")
