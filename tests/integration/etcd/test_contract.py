@@ -10,10 +10,12 @@ from fake_coordination import FakeCoordination
 from warmlog_broker.etcd.client import EtcdClient
 from warmlog_broker.etcd.coordination import (
     ChangedAt,
+    Compacted,
     Coordination,
     CreatedAt,
     Delete,
     Failed,
+    LeaseEnded,
     Listing,
     Operation,
     Put,
@@ -164,3 +166,37 @@ async def test_a_lease_that_is_not_kept_alive_ends(etcd: Coordination) -> None:
     found = await watched(etcd, start, 1)
     assert [(change.key, change.item) for change in found[0].changes] == [(A, None)]
     assert await etcd.keep_alive(lease) == 0
+
+
+async def test_a_key_cannot_be_put_with_a_lease_that_has_ended(etcd: Coordination) -> None:
+    lease = await etcd.grant(60)
+    await etcd.revoke(lease)
+    with pytest.raises(LeaseEnded):
+        await etcd.txn([], [Put(A, b"1", lease)])
+
+
+async def test_a_watch_from_a_compacted_revision_says_so_and_one_from_a_later_one_goes_on(
+    etcd: Coordination, request: pytest.FixtureRequest
+) -> None:
+    start = (await listing(etcd)).revision
+    await put(etcd, Put(A, b"1"))
+    last = await put(etcd, Put(A, b"2"))
+    if isinstance(etcd, FakeCoordination):
+        etcd.store.compact()
+    else:
+        request.getfixturevalue("server").compact(last)
+    with pytest.raises(Compacted):
+        await watched(etcd, start, 1)
+    watching = asyncio.create_task(watched(etcd, last, 1))
+    revision = await put(etcd, Put(A, b"3"))
+    assert [each.revision for each in await watching] == [revision]
+    assert await values(etcd) == {A: b"3"}
+
+
+async def test_a_transaction_without_operations_compares_and_reads(etcd: Coordination) -> None:
+    revision = await put(etcd, Put(A, b"1"))
+    assert isinstance(await etcd.txn([ChangedAt(A, revision)], []), Succeeded)
+    failed = await etcd.txn([ChangedAt(A, 0)], [], [A, B])
+    assert isinstance(failed, Failed)
+    assert {key: item.value for key, item in failed.items.items()} == {A: b"1"}
+    assert (await listing(etcd)).revision == revision, "nothing has changed"

@@ -14,8 +14,6 @@ from warmlog_broker.etcd import watching
 from warmlog_broker.etcd.client import EtcdClient
 from warmlog_broker.etcd.connection import EtcdOptions
 from warmlog_broker.etcd.coordination import (
-    Compacted,
-    LeaseEnded,
     Outcome,
     Put,
     Refused,
@@ -132,21 +130,6 @@ async def test_more_history_than_a_message_holds_is_yielded_in_whole_revisions(t
             watch.task.cancel()
 
 
-async def test_a_watch_from_a_compacted_revision_says_so(tmp_path: Path) -> None:
-    with EtcdProcess(tmp_path) as etcd:
-        async with client_of(etcd.options) as client:
-            start = await revision_of(client)
-            await settled(client, b"1")
-            last = await settled(client, b"2")
-            assert isinstance(last, Succeeded)
-            etcd.compact(last.revision)
-            with pytest.raises(Compacted):
-                await Watching(client, start).task
-            watch = Watching(client, last.revision - 1)
-            await watch.has(last.revision)
-            watch.task.cancel()
-
-
 async def test_a_watch_over_an_etcd_that_lost_its_data_says_that_it_went_back(tmp_path: Path) -> None:
     with EtcdProcess(tmp_path) as etcd:
         async with client_of(etcd.options) as client:
@@ -161,15 +144,6 @@ async def test_a_watch_over_an_etcd_that_lost_its_data_says_that_it_went_back(tm
                 await client.range(KEY)
             with pytest.raises(WentBack):
                 await settled(client, b"again")
-
-
-async def test_a_key_cannot_be_put_with_a_lease_that_has_ended(tmp_path: Path) -> None:
-    with EtcdProcess(tmp_path) as etcd:
-        async with client_of(etcd.options) as client:
-            lease = await client.grant(60)
-            await client.revoke(lease)
-            with pytest.raises(LeaseEnded):
-                await client.txn([], [Put(KEY, b"1", lease)])
 
 
 async def test_a_request_that_is_too_large_is_refused(tmp_path: Path) -> None:
