@@ -195,11 +195,19 @@ class Topics:
         return sum(len(topic.local) for topic in self._topics.values())
 
     def get(self, name: str) -> Topic:
-        """Return the topic called `name`; UnknownTopicOrPartition if there is none."""
+        """Return the topic called `name`; UnknownTopicOrPartition if there is none.
+
+        NotLeaderOrFollower while this broker is about to serve one that was created at another broker.
+        """
         topic = self._topics.get(name)
         if topic is None:
+            self._refuse_unserved(name)
             raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}")
         return topic
+
+    def _refuse_unserved(self, name: str) -> None:
+        if not self._cluster.is_alone and name in self._cluster.state.topics:
+            raise errors.NotLeaderOrFollower(f"topic {name!r} was just created, and is not served here yet")
 
     def find(self, name: str) -> Topic | None:
         """Return the topic called `name`, or None."""
@@ -218,6 +226,7 @@ class Topics:
             return self.get(name)
         topic = self._topics.get(name)
         if topic is None:
+            self._refuse_unserved(name)
             raise errors.UnknownTopicId(f"there is no topic {name!r} any more")
         if topic_id != topic.topic_id:
             raise errors.InconsistentTopicId(

@@ -378,3 +378,17 @@ async def test_a_topic_is_served_before_its_partitions_have_a_role_and_watchers_
     partition.become_follower(5, lambda held_offset: 0)
     await room.topics.delete("t")
     assert (told[:late], told[late:]) == ([("loaded", 1)], [("loaded", 1), ("unloaded", 1), ("unloaded", 1)])
+
+
+async def test_a_topic_that_another_broker_has_just_created_is_not_unknown(room: Room) -> None:
+    entry = TopicCreated("new", bytes(16), 1, {})
+    room.cluster.state.topics["new"] = entry
+    with pytest.raises(errors.UnknownTopicOrPartition):
+        room.topics.get("new")
+    room.cluster.is_alone = False
+    with pytest.raises(errors.NotLeaderOrFollower, match="just created"):
+        room.topics.partition("new", 0)
+    with pytest.raises(errors.NotLeaderOrFollower):
+        room.topics.identified("new", bytes(16))
+    with pytest.raises(errors.UnknownTopicOrPartition):
+        room.topics.get("never")
