@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from cluster.chaos.links import Links
 from cluster.chaos.nemesis import FAULTS
 from cluster_processes import ClusterProcesses
 from faults.history.checking import Final, FinalLog, check
 from faults.history.final import read_log
+from faults.history.members import GroupNotes, Members
 from faults.history.notes import Notes, WriterNotes
+from faults.history.transactional.work import TransactionWork
 from faults.history.workload import read, tail, write
 from warmlog import Admin
 from warmlog.errors import WarmlogError
@@ -39,19 +42,35 @@ class Outcome:
         return f"seed {self.seed}: {self.acknowledged} records, {len(self.refused)} given up; {told}"
 
 
-def run(directory: Path, *, seed: int, faults: int, kinds: Sequence[str] = tuple(FAULTS)) -> Outcome:
-    """Run so many faults against a cluster in `directory`."""
-    with ClusterProcesses(directory / "c") as cluster:
-        outcome = asyncio.run(_run(cluster, Random(seed), seed, faults, kinds))
-        for broker in cluster.brokers.values():
-            if broker.terminate() != 0:
-                outcome.findings.append(f"broker {broker.settings['node.id']} did not stop in order")
-            outcome.findings += [line for line in broker.output.splitlines() if "Traceback" in line or "a bug" in line]
-        outcome.findings += _differences(cluster)
+def run(
+    directory: Path, *, seed: int, faults: int, kinds: Sequence[str] = tuple(FAULTS), with_groups: bool = True
+) -> Outcome:
+    """Run so many faults against a cluster in `directory`; `with_groups`: against groups and transactions, too."""
+    return asyncio.run(_run(ClusterProcesses(directory / "c"), seed, faults, kinds, with_groups=with_groups))
+
+
+async def _run(
+    cluster: ClusterProcesses, seed: int, faults: int, kinds: Sequence[str], *, with_groups: bool
+) -> Outcome:
+    async with Links(cluster) as links:
+        await asyncio.to_thread(cluster.__enter__)
+        try:
+            outcome = await _torment(cluster, links, seed, faults, kinds, with_groups=with_groups)
+            for broker in cluster.brokers.values():
+                if await asyncio.to_thread(broker.terminate) != 0:
+                    outcome.findings.append(f"broker {broker.settings['node.id']} did not stop in order")
+                lines = broker.output.splitlines()
+                outcome.findings += [line for line in lines if "Traceback" in line or "a bug" in line]
+        finally:
+            await asyncio.to_thread(cluster.__exit__)
+    outcome.findings += _differences(cluster)
     return outcome
 
 
-async def _run(cluster: ClusterProcesses, luck: Random, seed: int, faults: int, kinds: Sequence[str]) -> Outcome:
+async def _torment(
+    cluster: ClusterProcesses, links: Links, seed: int, faults: int, kinds: Sequence[str], *, with_groups: bool
+) -> Outcome:
+    luck = Random(seed)
     address, notes, stopping = cluster.addresses, Notes(), asyncio.Event()
     async with Admin(address) as admin:
         await admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=len(cluster.brokers))
@@ -66,23 +85,66 @@ async def _run(cluster: ClusterProcesses, luck: Random, seed: int, faults: int, 
         for each in (tail(address, [TOPIC], notes), read(address, [TOPIC], notes), _watch_ends(address, notes))
     ]
     outcome = Outcome(seed, [])
-    for _ in range(faults):
-        name = luck.choice(list(kinds))
-        await asyncio.sleep(luck.uniform(0.2, 1.5))
-        await FAULTS[name](cluster, luck)
-        outcome.faults[name] += 1
-    outcome.findings += await _settled(address, len(cluster.brokers))
-    stopping.set()
-    done = await asyncio.gather(*writing, return_exceptions=True)
+    async with contextlib.AsyncExitStack() as stack:
+        groups = Groups(stack, address, ",".join(links.kafka), cluster.directory.parent, seed) if with_groups else None
+        if groups is not None:
+            writing += await groups.start(notes, stopping)
+            reading.append(groups.observing)
+        for _ in range(faults):
+            name = luck.choice(list(kinds))
+            await asyncio.sleep(luck.uniform(0.2, 1.5))
+            await FAULTS[name](cluster, links, luck)
+            outcome.faults[name] += 1
+        outcome.findings += await _settled(address, len(cluster.brokers))
+        stopping.set()
+        done = await asyncio.gather(*writing, return_exceptions=True)
+        if groups is not None:
+            final = await asyncio.to_thread(_read_all, cluster)
+            outcome.findings += await groups.finish(
+                notes, {number: log.next_offset for (_, number), log in final.logs.items()}
+            )
     outcome.findings += [f"a writer ended: {error!r}" for error in done if isinstance(error, BaseException)]
     await asyncio.sleep(1)
     for task in reading:
         task.cancel()
     await asyncio.gather(*reading, return_exceptions=True)
-    outcome.findings += check(notes, await asyncio.to_thread(_read_all, cluster))
+    outcome.findings += check(notes, await asyncio.to_thread(_read_all, cluster), TOPIC if with_groups else "")
     outcome.acknowledged = sum(len(writer.acknowledged) for writer in notes.writers)
     outcome.refused = [reason for writer in notes.writers for reason in writer.refused.values()]
     return outcome
+
+
+class Groups:
+    """A group that reads the topic, and transactions: who writes them, who copies by them, and jobs."""
+
+    def __init__(
+        self, stack: contextlib.AsyncExitStack, address: str, kafka_address: str, directory: Path, seed: int
+    ) -> None:
+        self.observing: asyncio.Future[None]
+        self._stack = stack
+        self._address = address
+        self._members = Members(address, "followers", TOPIC, directory / "members", 3)
+        self._transactions = TransactionWork(address, kafka_address, directory, seed)
+
+    async def start(self, notes: Notes, stopping: asyncio.Event) -> list["asyncio.Future[None]"]:
+        """Start all of them; return those that write in this process."""
+        await self._transactions.create_topics({})
+        work = self._transactions
+        for each in (self._members, work.pairs, work.kafka_copiers, work.jobs):
+            self._stack.enter_context(each)
+        self.observing = asyncio.ensure_future(self._members.observe(self._address, self._notes_of(notes)))
+        return self._transactions.start(self._address, stopping, 0.05)
+
+    def _notes_of(self, notes: Notes) -> GroupNotes:
+        return notes.groups.setdefault(self._members.group, GroupNotes())
+
+    async def finish(self, notes: Notes, ends: dict[int, int]) -> list[str]:
+        """Wait until all is read and decided; return what is wrong with the transactions."""
+        with contextlib.suppress(TimeoutError):  # the checker says what is missing
+            await asyncio.wait_for(self._members.wait_until_done(self._address, ends, self._notes_of(notes)), SETTLE_S)
+        self._notes_of(notes).events = self._members.events()
+        await self._transactions.finish(self._address, SETTLE_S)
+        return [f"{kind}: {text}" for kind, text in self._transactions.check()]
 
 
 async def _watch_ends(address: str, notes: Notes) -> None:

@@ -44,7 +44,7 @@ class Driver:
     def __init__(self, options: argparse.Namespace, attempts: ThreadPoolExecutor) -> None:
         self._name = options.transactional_id
         self._log = Path(options.log)
-        brokers = (options.address,)
+        brokers = options.address.split(",")
         self._options = WriteOptions(brokers, options.topic, batch_bytes=1024, delivery_timeout_ms=GIVE_UP_MS)
         self._luck = Random(options.seed)
         self._attempts = attempts
