@@ -122,6 +122,14 @@ class Member:
         await self.session.begin_incarnation()
         await self.session.register(was_clean=all(each.was_clean for each in stored.directories.live))
         self.session.begin()
+        _log.info(
+            "node %d of the cluster %s: incarnation %d, broker epoch %d, brokers: %s",
+            self.view.node,
+            self._config.cluster_id,
+            self.session.incarnation,
+            self.session.broker_epoch,
+            ", ".join(map(str, sorted(self.view.brokers))),
+        )
 
     def begin(self, topics: Topics, changes: TopicChanges, on_access: Callable[[], None]) -> None:
         """Carry out what the cluster decides, from now on; `on_access`: after users, rules or quotas."""

@@ -125,10 +125,10 @@ class EtcdStore:
 
         All or none, but for topics that are created: of more than `RECORDS_A_TRANSACTION`, the first may remain.
         """
-        created = [change for change in changes if isinstance(change, TopicCreated)]
-        for at in range(0, len(changes), RECORDS_A_TRANSACTION) if created else (0,):
-            group = changes[at : at + RECORDS_A_TRANSACTION] if created else changes
-            while not await self._committed(group, expected):
+        are_topics = any(isinstance(change, TopicCreated) for change in changes)
+        size = RECORDS_A_TRANSACTION if are_topics else len(changes)
+        for at in range(0, len(changes), size or 1):
+            while not await self._committed(changes[at : at + size], expected):
                 if expected is not None:
                     raise Changed
 

@@ -203,6 +203,16 @@ async def test_brokers_give_out_producer_ids_of_blocks_of_their_own(one: Broker,
     assert one.store.state.next_producer_id == 2 * BLOCK_IDS
 
 
+async def test_no_change_is_no_transaction_and_many_topics_are_several(etcd: FakeCoordination, one: Broker) -> None:
+    count = len(etcd.transactions)
+    await one.store.commit([], expected=one.store.version)
+    assert len(etcd.transactions) == count
+    topics = [TopicCreated(f"t{n}", n.to_bytes(16), 1, {}) for n in range(1, 121)]
+    await one.store.commit(topics, expected=one.store.version)
+    assert one.store.state.topics == {topic.name: topic for topic in topics}
+    assert max(len(operations) for _, operations in etcd.transactions) <= 128, "as many as etcd takes"
+
+
 async def test_a_topic_has_at_most_as_many_replicas_as_brokers_are_ready(one: Broker) -> None:
     assert one.store.replication_factor(-1) == 3
     assert one.store.replication_factor(2) == 2
