@@ -506,7 +506,8 @@ class Cluster:
                 self._errors[topic.name] = error
             else:
                 self._errors.pop(topic.name, None)
-                known = self._topics[topic.name] = Topic.of(topic).not_before(self._topics.get(topic.name))
+                before = None if self.is_alone else self._topics.get(topic.name)  # its data may be of an earlier backup
+                known = self._topics[topic.name] = Topic.of(topic).not_before(before)
                 leaders = {part.leader_id for part in known.partitions}
                 self._led.update(self._brokers[node_id] for node_id in leaders if node_id in self._brokers)
         return metadata

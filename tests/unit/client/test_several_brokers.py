@@ -229,6 +229,18 @@ async def test_the_leader_of_the_latest_epoch_counts_whatever_a_late_broker_says
     assert all(any(isinstance(each, m.MetadataRequest) for each in broker.asked) for broker in three.brokers)
 
 
+async def test_the_leader_epoch_of_a_broker_alone_may_go_back() -> None:
+    """As when its disks are those of an earlier backup: nobody waits for it to know of a later epoch."""
+    async with FakeCluster(1, t=1) as one:
+        one.lead(0, 5)
+        add(one, 0, 1)
+        async with warmlog.Consumer(one.addresses, topics=["t"], start="earliest", max_wait_ms=20, **QUICK) as consumer:
+            assert await read(consumer, 1) == [b"0"]
+            one.lead(0, 3)
+            add(one, 1, 1)
+            assert await read(consumer, 1) == [b"1"]
+
+
 @pytest.mark.parametrize("fetches", [0, 2])
 async def test_a_range_is_read_on_at_the_next_leader(three: FakeCluster, fetches: int) -> None:
     """In Spark's tasks: the leader changes after the plan, or in the middle of the range."""
