@@ -246,6 +246,29 @@ def test_a_partition_whose_directory_is_lost_is_filled_again(tmp_path: Path) -> 
         assert values_of(cluster.brokers[1], "filled") == [b"1", b"2"]
 
 
+@pytest.mark.slow
+def test_an_image_of_a_brokers_disks_that_is_put_back_takes_nothing_away(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path / "c") as cluster:
+        create(cluster.brokers[1], "kept", 3)
+        produce(cluster.brokers[1], "kept", b"1")
+        old = cluster.brokers[3]
+        assert old.terminate() == 0
+        shutil.copytree(old.data_dir, tmp_path / "image")
+        old.start()
+        wait_until(lambda: all_are_in_sync(cluster))
+        produce(cluster.brokers[1], "kept", b"2", b"3")
+        old.kill()
+        shutil.rmtree(old.data_dir)
+        shutil.copytree(tmp_path / "image", old.data_dir)
+        old.start()
+        assert "DISKS OF THIS BROKER ARE OLDER" in old.output
+        assert "kept-0 leaves the in-sync set" in old.output
+        wait_until(lambda: all_are_in_sync(cluster))
+        if not leads(cluster)[3]:
+            run(cluster, "elect", "kept", "--leader", "3")
+        assert values_of(cluster.brokers[1], "kept") == [b"1", b"2", b"3"]
+
+
 def test_a_broker_that_was_alone_becomes_the_first_of_a_cluster(tmp_path: Path) -> None:
     with EtcdProcess(tmp_path / "etcd") as etcd:
         alone = BrokerProcess(tmp_path / "c" / "broker-1")
