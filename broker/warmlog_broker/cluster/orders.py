@@ -50,6 +50,8 @@ class Orders:
         """Carry out what can be, for as long as the broker runs."""
         while True:
             await asyncio.sleep(BALANCE_S)
+            if self._view.frozen:
+                continue
             try:
                 await self._repeat()
                 self._take_settings()
@@ -71,10 +73,11 @@ class Orders:
     async def end(self, key: PartitionKey) -> None:
         """Delete an order that is carried out, if this broker leads the partition."""
         order, seen = self._view.orders.get(key), self._view.records.get(key)
-        if order is None or seen is None or seen.record.leader != self._view.node or not is_done(order, seen.record):
+        if order is None or seen is None or self._view.frozen:
             return
-        name = self._view.keys.order(*key)
-        await self._change(name, Delete(name))
+        if seen.record.leader == self._view.node and is_done(order, seen.record):
+            name = self._view.keys.order(*key)
+            await self._change(name, Delete(name))
 
     async def _repeat(self) -> None:
         """Do what could not be done before, as a replica was not in sync, or not ready to lead."""

@@ -135,6 +135,8 @@ class Session:
     async def tell(self, *, is_ready: bool) -> None:
         """Tell the others whether this broker may be elected: not if it stops, or is drained."""
         self._value = replace(self._value, is_ready=is_ready)
+        if self._view.frozen:
+            return
         key, value = self._view.keys.broker(self._view.node), replace(self._value, by=self._author())
         compares, put = [CreatedAt(key, self.broker_epoch)], Put(key, to_bytes(value), self._lease)
         try:
