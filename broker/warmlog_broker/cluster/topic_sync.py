@@ -3,6 +3,7 @@ deleted, and partitions that come to this broker or leave it."""
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -29,10 +30,12 @@ class TopicSync:
         self._due: set[str] = {*store.state.topics, *(topic.name for topic in topics)}
         self._is_due = asyncio.Event()
         self._is_due.set()
+        self._announce(store.state.topics)
 
     def note(self, applied: Applied) -> None:
         """Take in what a revision has changed."""
         self._due |= applied.topics
+        self._announce(applied.topics)
         for key in applied.records:
             topic, seen = self._topics.find_by_id(key.topic_id), applied.records[key]
             if topic is not None and seen is not None:
@@ -41,6 +44,12 @@ class TopicSync:
                     self._due.add(topic.name)
         if self._due:
             self._is_due.set()
+
+    def _announce(self, names: Iterable[str]) -> None:
+        """Let clients know new topics at once, and ask again for partitions that are not created here yet."""
+        for name in names:
+            if (entry := self._store.state.topics.get(name)) is not None and self._topics.find(name) is None:
+                self._topics.add(entry, {})
 
     async def run(self) -> None:
         """Carry out changes for as long as the broker runs."""
