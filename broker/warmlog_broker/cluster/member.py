@@ -6,7 +6,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 
-from warmlog_broker.cluster.cluster_view import EtcdClusterView
 from warmlog_broker.cluster.keys import Keys
 from warmlog_broker.cluster.replicating import Replicating
 from warmlog_broker.cluster.session import Description, Session
@@ -20,7 +19,7 @@ from warmlog_broker.cluster.start import (
 )
 from warmlog_broker.cluster.store import EtcdStore
 from warmlog_broker.cluster.topic_sync import TopicSync
-from warmlog_broker.cluster.view import Applied, View
+from warmlog_broker.cluster.view import Applied, EtcdClusterView, View
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import DirectorySet, finish_deletions
 from warmlog_broker.data_dirs.loader import Stored
