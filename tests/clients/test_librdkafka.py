@@ -24,6 +24,7 @@ TEST_TIMEOUT_S = 300
 TABLE = "struct test tests[]"
 _TEST = re.compile(r"_TEST\((\w+),\s*([\w| ]+)")
 _SCENARIO = re.compile(r'\.scenario = "([\w,]+)"')
+CLASSIC_ONLY = {"0084_destroy_flags", "0132_strategy_ordering"}
 SKIPPED_IF_QUICK = {"0082_fetch_max_bytes"}
 NEEDS_MORE = {
     "0081_admin": "settings of a group",
@@ -118,4 +119,5 @@ def test_its_own_tests(protocol: str, tmp_path: Path, record_property: Callable[
             results |= run(served, scenario, protocol, tmp_path / scenario)
     passed = [name for name, result in results.items() if result == "PASSED"]
     record_property("of", (len(passed), len(results)))
-    assert {name: result for name, result in results.items() if result != "PASSED" and name not in NEEDS_MORE} == {}
+    excused = NEEDS_MORE.keys() | (CLASSIC_ONLY if protocol == "consumer" else set())
+    assert {name: result for name, result in results.items() if result != "PASSED" and name not in excused} == {}
