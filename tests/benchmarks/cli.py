@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from benchmarks.measurement import Run
+from benchmarks.measurement import VALUE_BYTES, Run
 from benchmarks.rows import Bench, Benchmark
 
 ROWS = 3_000_000
@@ -21,15 +21,14 @@ def benchmarks(bench: Bench) -> Iterator[Benchmark]:
     path = bench.directory / "rows.csv"
     for name, kind in (("lines", "raw"), ("csv", "csv")):
         settings = bench.settings(**bench.producer) | {"api": f"warmlog produce --format {kind}"}
-        del settings["value_bytes"]
         yield Benchmark(f"cli.produce.{name}", settings, partial(_produce, bench, path, kind), partitions=1)
 
 
 def _produce(bench: Bench, path: Path, kind: str, topic: str) -> Run:
     if not path.exists():
         with path.open("w") as file:
-            file.write("flight,carrier,distance\n")
-            file.writelines(f"{number},UA,{number % 3000}\n" for number in range(ROWS))
+            file.write("flight,carrier,distance,remark\n")
+            file.writelines(f"{number},UA,{number % 3000},".ljust(VALUE_BYTES, "x") + "\n" for number in range(ROWS))
     command = [sys.executable, "-m", "warmlog", "produce", topic, "--format", kind, "--json"]
     with path.open("rb") as file:
         done = subprocess.run([*command, "--broker", bench.bootstrap], stdin=file, stdout=subprocess.PIPE, check=True)
