@@ -247,6 +247,6 @@ def test_a_real_brokers_history_is_as_promised(tmp_path: Path, seed: int, tell: 
 def test_the_power_cut_does_lose_what_was_acknowledged_from_the_page_cache(tmp_path: Path) -> None:
     settings = {"write_caching": True, "flush_ms": 60_000, "flush_messages": 1_000_000}
     outcome = run(
-        tmp_path, seed=13, fault_count=2, faults=["power"], settings=settings, group_timeout_s=5, pause_s=PAUSE_S
+        tmp_path, seed=13, fault_count=3, faults=["power"], settings=settings, group_timeout_s=5, pause_s=PAUSE_S
     )
     assert any(finding.startswith("lost") for finding in outcome.findings), str(outcome)
