@@ -33,7 +33,8 @@ from wire_client import ConnectionEnded, WireClient, batch_of
 LISTENERS = "main=sasl_plaintext://127.0.0.1:0"
 LOGIN: Any = {"username": "alice", "password": "geheim"}
 SHA_256 = "SCRAM-SHA-256"
-ALWAYS = {m.ApiKey.HANDSHAKE, m.ApiKey.AUTHENTICATE}
+ALWAYS = {m.ApiKey.HANDSHAKE, m.ApiKey.AUTHENTICATE, m.ApiKey.PEER_HELLO}
+"""The last one is how a broker authenticates, and is refused by its content."""
 
 
 @pytest.fixture

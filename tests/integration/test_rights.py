@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 import warmlog
 from broker_thread import BrokerThread
 from warmlog_broker.gate.table import RIGHTS
+from warmlog_broker.handlers import FAMILIES
 from warmlog_broker.network.request import ANONYMOUS_PRINCIPAL
 from warmlog_protocol import messages as m
 from wire_client import WireClient, batch_of
@@ -150,7 +151,9 @@ CASES = [
     Case(m.CommitJobRequest("tx", 1, [MEMBER], 1), (WRITE_ID,)),
     Case(m.AbortJobMembersRequest("tx", 1, [MEMBER]), (WRITE_ID,)),
 ]
-FREE = {m.HandshakeRequest, m.AuthenticateRequest}
+FREE = {m.HandshakeRequest, m.AuthenticateRequest, m.FindCoordinatorRequest}
+OF_BROKERS = set(FAMILIES["brokers"])
+"""Rights do not matter: a client is refused, whatever it may do."""
 LISTS = {m.ListGroupsRequest, m.ListTransactionsRequest}
 """Their responses leave out what may not be described: see the tests below."""
 
@@ -218,8 +221,8 @@ def is_refused(broker: BrokerThread, case: Case) -> bool:
 
 def test_every_api_is_in_the_table_and_in_these_tests() -> None:
     assert RIGHTS.keys() == m.API_OF_REQUEST.keys()
-    assert {type(case.request) for case in CASES} | FREE | LISTS == set(m.API_OF_REQUEST)
-    assert {request for request, rules in RIGHTS.items() if not rules} == {m.HandshakeRequest, m.AuthenticateRequest}
+    assert {type(case.request) for case in CASES} | FREE | LISTS | OF_BROKERS == set(m.API_OF_REQUEST)
+    assert {request for request, rules in RIGHTS.items() if not rules} == FREE | OF_BROKERS
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
