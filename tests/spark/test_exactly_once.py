@@ -130,6 +130,8 @@ import signal
 
 from warmlog.spark.source import WarmlogDataSource
 
+DRIVER = os.getpid()
+
 class Dying(WarmlogDataSource):
     @classmethod
     def name(cls):
@@ -140,7 +142,7 @@ class Dying(WarmlogDataSource):
         commit, dies_before = writer.commit, self.options["topic"] == "died-before"
 
         def die():
-            os.killpg(os.getsid(0), signal.SIGKILL)
+            os.killpg(DRIVER, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
 
         def commit_and_die(messages, batchId):
