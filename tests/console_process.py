@@ -33,6 +33,17 @@ class ConsoleProcess:
         """The memory that is resident."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
+    @property
+    def port(self) -> int:
+        """The port at which it listens, whatever address it prints."""
+        links = [link for link in Path(f"/proc/{self.process.pid}/fd").iterdir() if link.is_symlink()]
+        inodes = {link.readlink().name.removeprefix("socket:[").removesuffix("]") for link in links}
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                return int(fields[1].partition(":")[2], 16)
+        raise LookupError("it does not listen")
+
     def __enter__(self) -> Self:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(self._command, stderr=pipe, env=self._environment, text=True)

@@ -63,11 +63,12 @@ class Browser:
 
 @contextmanager
 def browsing(chromium: Any, console: ConsoleProcess, **context: Any) -> Iterator[Browser]:
-    """A browser of its own; fails if something in it has complained."""
+    """A browser of its own; fails if something in it has complained, or if a task of the console has failed."""
     browser = Browser(chromium, console, **context)
     try:
         yield browser
         assert browser.complaints == []
+        assert "Traceback" not in console.output
     finally:
         browser.context.close()
 

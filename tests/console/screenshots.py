@@ -78,7 +78,7 @@ def draw(browser: Any, console: ConsoleProcess, broker: BrokerProcess) -> None:
             for name, path in PAGES.items():
                 page = context.new_page()
                 page.goto(f"{console.url}{path}")
-                page.wait_for_timeout(2500)
+                page.wait_for_timeout(13_000 if name == "group" else 2500)  # a line needs some points
                 with Image.open(io.BytesIO(page.screenshot())) as picture:
                     picture.convert("RGB").quantize(COLORS).save(TARGET / f"{name}-{scheme}-{size}.png", optimize=True)
                 page.close()

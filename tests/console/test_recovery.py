@@ -53,6 +53,26 @@ def test_a_broker_that_hangs_is_said_and_the_page_recovers(chromium: Any, broker
         alert.wait_for(state="hidden", timeout=AWAY_MS)
 
 
+def test_a_search_that_takes_long_is_stopped(chromium: Any, broker: BrokerProcess) -> None:
+    with ConsoleProcess(broker.address) as console, browsing(chromium, console) as browser:
+        page = browser.page("/records?topic=flights")
+        note = page.get_by_role("status")
+        note.filter(has_text="0 records of flights").wait_for()
+        search, stop = (page.get_by_role("button", name=name, exact=True) for name in ("Search", "Stop"))
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            search.click()
+            note.filter(has_text="searching").wait_for()
+            stop.click()
+            note.filter(has_text="stopped").wait_for()
+            search.click()
+            note.filter(has_text="searching").wait_for()
+            page.close()
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        row(browser.page("/topics"), "flights").wait_for()
+
+
 def test_a_console_that_is_restarted_asks_its_pages_to_come_back(chromium: Any, broker: BrokerProcess) -> None:
     with ConsoleProcess(broker.address) as console:
         address = console.url.removeprefix("http://")

@@ -27,10 +27,11 @@ def open_console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsolePr
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a broker that authenticates, with the user alice."""
+    """The address of a broker that authenticates, with the users alice and bob."""
     data_dir = tmp_path_factory.mktemp("locked") / "data"
     with BrokerThread(data_dir) as broker, Admin(broker.address) as admin:
-        admin.create_user("alice", PASSWORD)
+        for user in ("alice", "bob"):
+            admin.create_user(user, PASSWORD)
     with BrokerThread(data_dir, listeners="main=sasl_plaintext://127.0.0.1:0") as broker:
         yield broker.address
 
@@ -49,9 +50,11 @@ def profile_console(locked: str) -> Iterator[ConsoleProcess]:
         yield console
 
 
-def log_in(console: ConsoleProcess, password: str = PASSWORD, origin: str | None = None) -> httpx.Response:
+def log_in(
+    console: ConsoleProcess, password: str = PASSWORD, origin: str | None = None, user: str = "alice"
+) -> httpx.Response:
     headers = {"Origin": origin or console.url}
-    form = {"username": "alice", "password": password, "next": "/topics"}
+    form = {"username": user, "password": password, "next": "/topics"}
     return httpx.post(f"{console.url}/login", data=form, headers=headers, timeout=20)
 
 
@@ -73,7 +76,19 @@ def test_the_cookie_is_for_this_site_and_not_for_scripts(open_console: ConsolePr
     (cookie,) = entered.headers.get_list("set-cookie")
     assert "HttpOnly" in cookie
     assert "SameSite=lax" in cookie
-    assert len(re.search(r"=(\S+?);", cookie)[1]) >= 40  # type: ignore[index]
+    name, _, secret = cookie.partition(";")[0].partition("=")
+    assert name == f"warmlog_console_{open_console.url.rpartition(':')[2]}", "that of a console at another port stays"
+    assert len(secret) >= 40
+
+
+def test_browsers_that_open_a_session_end_none_of_others(
+    open_console: ConsoleProcess, locked_console: ConsoleProcess
+) -> None:
+    first, others = httpx.get(f"{open_console.url}/login"), [httpx.get(f"{open_console.url}/login") for _ in range(10)]
+    assert {dict(each.cookies).popitem() for each in others} == {dict(first.cookies).popitem()}, "all share one"
+    bob, alice = log_in(locked_console, user="bob"), [log_in(locked_console) for _ in range(9)]
+    pages = [httpx.get(f"{locked_console.url}/topics", cookies=dict(each.cookies)) for each in (bob, *alice)]
+    assert [page.status_code for page in pages] == [200, 303, *[200] * 8], "the ninth of alice ends her first"
 
 
 def test_a_broker_that_authenticates_asks_for_a_login(locked_console: ConsoleProcess) -> None:
@@ -137,7 +152,7 @@ def test_pages_elsewhere_and_names_that_are_not_ours_are_refused(open_console: C
     assert log_in(open_console, origin="https://evil.example").status_code == 403
 
 
-async def websocket(url: str, headers: dict[str, str]) -> int:
+async def websocket(url: str, headers: dict[str, str], root: str = "") -> int:
     """The status of the response to a websocket's handshake."""
     upgrade = {
         "Connection": "Upgrade",
@@ -148,7 +163,7 @@ async def websocket(url: str, headers: dict[str, str]) -> int:
     host, _, port = url.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     lines = [f"{name}: {value}" for name, value in {"Host": f"{host}:{port}", **upgrade, **headers}.items()]
-    path = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
+    path = f"{root}/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
     writer.write("\r\n".join([f"GET {path} HTTP/1.1", *lines, "", ""]).encode())
     status = int((await reader.readline()).split()[1])
     writer.close()
@@ -159,7 +174,7 @@ async def websocket(url: str, headers: dict[str, str]) -> int:
 async def test_a_websocket_needs_a_session_and_a_page_of_the_console(open_console: ConsoleProcess) -> None:
     async with httpx.AsyncClient() as browser:
         cookies = (await browser.get(f"{open_console.url}/login")).cookies
-    ours = {"Cookie": f"warmlog_console={cookies['warmlog_console']}", "Origin": open_console.url}
+    ours = {"Cookie": "=".join(dict(cookies).popitem()), "Origin": open_console.url}
     assert await websocket(open_console.url, ours) == 101
     assert await websocket(open_console.url, {**ours, "Cookie": ""}) == 403
     assert await websocket(open_console.url, {**ours, "Origin": "https://evil.example"}) == 403
@@ -214,10 +229,8 @@ def test_behind_a_proxy_it_has_the_proxys_address_and_path(tmp_path: Path) -> No
     options = ("--origin", "https://logs.example.org", "--root-path", "/console")
     with BrokerThread(tmp_path / "data") as broker, ConsoleProcess(broker.address, *options) as console:
         assert console.address == "https://logs.example.org/console/"
-        port = re.search(r"127\.0\.0\.1:(\d+)", _sockets(console))
-        assert port is not None
         headers = {"Host": "logs.example.org", "X-Forwarded-Proto": "https"}
-        here = f"http://127.0.0.1:{port[1]}"
+        here = f"http://127.0.0.1:{console.port}"
         for path in ("/console/login", "/login"):  # proxies differ in whether they pass the path on
             entered = httpx.get(f"{here}{path}", headers=headers)
             assert entered.status_code == 303
@@ -230,17 +243,10 @@ def test_behind_a_proxy_it_has_the_proxys_address_and_path(tmp_path: Path) -> No
         assert httpx.get(f"{here}{script[1]}", headers=headers).status_code == 200
         assert "Secure" in cookie
         assert "Path=/console" in cookie
-
-
-def _sockets(console: ConsoleProcess) -> str:
-    """The addresses at which the process listens."""
-    inodes = {link.readlink().name for link in Path(f"/proc/{console.process.pid}/fd").iterdir() if link.is_symlink()}
-    found = []
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
-            found.append(f"127.0.0.1:{int(fields[1].partition(':')[2], 16)}")
-    return " ".join(found)
+        ours = {"Host": "logs.example.org", "Origin": "https://logs.example.org", **session}
+        for root in ("/console", ""):
+            assert asyncio.run(websocket(here, ours, root)) == 101
+            assert asyncio.run(websocket(here, {**ours, "Origin": here}, root)) == 403
 
 
 def test_a_broker_that_is_away_is_said_and_the_console_ends_on_a_signal() -> None:

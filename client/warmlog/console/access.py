@@ -1,111 +1,82 @@
 """Users, rights and quotas: shown and changed, for those who may."""
 
 from collections.abc import Sequence
-from shlex import quote
 from typing import cast
 
 from msgspec.structs import asdict
+from nicegui import ui
 
 from warmlog.admin.access.acls import Acl, AclFields
-from warmlog.cli.commands.access.acl import text_of
-from warmlog.cli.commands.access.quota import limits_text
-from warmlog.cli.terminal.tables import Instant
+from warmlog.cli.commands.access import acl, quota, user
 from warmlog.console import page as pages
-from warmlog.console.page import Change, Page, Values
+from warmlog.console.page import Page
+from warmlog.console.widgets import Values
 
-REFRESH_S = 10.0
 RULE = {"Principal": "User:", "Operation": "read", "topic, group, transactional_id or cluster": "topic"}
 RULE |= {"Name; * at its end: all that begin so": "", "allow or deny": "allow"}
 
 
-def add() -> None:
-    pages.add("/access", build)
-
-
-async def build(page: Page) -> None:
+@pages.at("/access", every_s=10)
+async def access(page: Page) -> None:
     admin = page.admin
 
     async def users() -> Sequence[Values]:
-        return [
-            (
-                each.name,
-                "token" if each.is_token else "password",
-                ", ".join(each.mechanisms),
-                Instant(each.changed.timestamp() * 1000),
-            )
-            for each in await admin.list_users()
-        ]
+        return list(map(user.user_row, await admin.list_users()))
 
     async def rules() -> Sequence[Values]:
-        return [
-            (
-                each.principal,
-                "allow" if each.is_allowed else "deny",
-                each.operation,
-                each.resource_type,
-                f"{each.name}{'…' if each.is_prefix else ''}",
-            )
-            for each in await admin.describe_acls()
-        ]
+        return list(map(acl.rule_row, await admin.describe_acls()))
 
     async def quotas() -> Sequence[Values]:
-        return [(each.user, each.client_id, limits_text(each.limits)) for each in await admin.describe_quotas()]
-
-    async def add_rule(*given: str) -> None:
-        await admin.create_acls([_rule(*given)])
-
-    async def delete_rule(*given: str) -> None:
-        await admin.delete_acls(**_filter(*given))
+        return list(map(quota.quota_row, await admin.describe_quotas()))
 
     async def rules_lost(*given: str) -> str:
-        found = await admin.describe_acls(**_filter(*given))
+        found = await admin.describe_acls(**filter_of(*given))
         if not found:
             raise ValueError("no rule fits")
-        return f"These are gone: {'; '.join(map(text_of, found))}."
+        return f"These are gone: {'; '.join(map(acl.text_of, found))}."
 
-    async def set_quota(user: str, client_id: str, name: str, value: str) -> None:
-        await admin.alter_quotas({name: int(value) if value else None}, user=user or None, client_id=client_id or None)
-
-    page.table("Users", "User,Kind,Mechanisms,Changed", users)
-    user = {"Name": "", "Password": ""}
-    page.changes(
-        Change("Add user", user, lambda name, _: f"user add {quote(name)}", admin.create_user),
-        Change(
+    page.table("Users", user.HEADINGS, users)
+    login = {"Name": "", "Password": ""}
+    with ui.row():
+        page.change("Add user", login, lambda name, _: ["user", "add", name], admin.create_user)
+        page.change(
             "New password",
-            user,
-            lambda name, _: f"user rotate {quote(name)}",
+            login,
+            lambda name, _: ["user", "rotate", name],
             admin.rotate_user,
             lambda name, _: f"The present password of {name} is valid for one more day.",
-        ),
-        Change(
+        )
+        page.change(
             "Delete user",
             {"Name": ""},
-            lambda name: f"user delete {quote(name)}",
+            lambda name: ["user", "delete", name],
             admin.delete_user,
             lambda name: f"The connections of {name} end, and it cannot log in any more.",
+        )
+    page.table("Rights", acl.HEADINGS, rules)
+    with ui.row():
+        page.change(
+            "Add right", RULE, lambda *given: command("add", *given), lambda *given: admin.create_acls([rule(*given)])
+        )
+        page.change(
+            "Delete right",
+            RULE,
+            lambda *given: command("delete", *given),
+            lambda *given: admin.delete_acls(**filter_of(*given)),
+            rules_lost,
+        )
+    page.table("Quotas", quota.HEADINGS, quotas)
+    page.change(
+        "Set quota",
+        {"User": "", "Client id": "", "Limit": "producer_byte_rate", "Value, none if empty": ""},
+        quota_command,
+        lambda name, client_id, limit, value: admin.alter_quotas(
+            {limit: int(value) if value else None}, user=name or None, client_id=client_id or None
         ),
     )
-    page.table("Rights", "Principal,Rule,Operation,Resource,Name", rules)
-    page.changes(
-        Change("Add right", RULE, lambda *given: _command("add", *given), add_rule),
-        Change("Delete right", RULE, lambda *given: _command("delete", *given), delete_rule, rules_lost),
-    )
-    page.table("Quotas", "User,Client id,Limits", quotas)
-    page.changes(
-        Change(
-            "Set quota",
-            {"User": "", "Client id": "", "Limit": "producer_byte_rate", "Value, none if empty": ""},
-            lambda user, client_id, name, value: (
-                f"quota {f'set {name}={value}' if value else f'delete {name}'}"
-                f"{f' --user {quote(user)}' if user else ''}{f' --client-id {quote(client_id)}' if client_id else ''}"
-            ),
-            set_quota,
-        )
-    )
-    page.start(REFRESH_S)
 
 
-def _rule(principal: str, operation: str, resource: str, name: str, kind: str) -> Acl:
+def rule(principal: str, operation: str, resource: str, name: str, kind: str) -> Acl:
     """Return the rule that was typed; ValueError if it does not say which one."""
     if kind not in ("allow", "deny"):
         raise ValueError(f"{kind!r} is neither allow nor deny")
@@ -116,19 +87,26 @@ def _rule(principal: str, operation: str, resource: str, name: str, kind: str) -
     return Acl(principal, operation, resource, name, is_prefix=is_prefix, is_allowed=kind == "allow")
 
 
-def _filter(*given: str) -> AclFields:
-    rule = asdict(_rule(*given))
-    return cast("AclFields", {**rule, "name": rule["name"] or None})
+def filter_of(*given: str) -> AclFields:
+    """Return the fields of the rule that was typed, which no other has."""
+    fields = asdict(rule(*given))
+    return cast("AclFields", {**fields, "name": fields["name"] or None})
 
 
-def _command(verb: str, *given: str) -> str:
-    rule = _rule(*given)
-    flags = (" --prefix" if rule.is_prefix else "") + ("" if rule.is_allowed else " --deny")
-    whom = f"{quote(rule.principal)} {rule.operation}"
-    if verb == "delete":
-        flags = f" --{'' if rule.is_prefix else 'no-'}prefix --{'allow' if rule.is_allowed else 'deny'}"
-        whom = f"--principal {quote(rule.principal)} --operation {rule.operation}"
-    resource = f"--{rule.resource_type.replace('_', '-')}"
-    if rule.resource_type != "cluster":
-        resource += f" {quote(rule.name)}"
-    return f"acl {verb} {whom} {resource}{flags}"
+def command(verb: str, *given: str) -> list[str]:
+    """Return the words of `warmlog acl add` or `delete`."""
+    meant = rule(*given)
+    if verb == "add":
+        words = [meant.principal, meant.operation]
+        flags = [*["--prefix"] * meant.is_prefix, *["--deny"] * (not meant.is_allowed)]
+    else:
+        words = ["--principal", meant.principal, "--operation", meant.operation]
+        flags = [f"--{'' if meant.is_prefix else 'no-'}prefix", f"--{'allow' if meant.is_allowed else 'deny'}"]
+    names = [] if meant.resource_type == "cluster" else [meant.name]
+    return ["acl", verb, *words, f"--{meant.resource_type.replace('_', '-')}", *names, *flags]
+
+
+def quota_command(name: str, client_id: str, limit: str, value: str) -> list[str]:
+    """Return the words of `warmlog quota set` or `delete`."""
+    whose = [*(["--user", name] if name else []), *(["--client-id", client_id] if client_id else [])]
+    return ["quota", *(["set", f"{limit}={value}"] if value else ["delete", limit]), *whose]

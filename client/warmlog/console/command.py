@@ -16,7 +16,6 @@ from warmlog.cli.terminal.profile import chosen_profile, login_options
 from warmlog.extras import install_hint
 
 DEFAULT_LISTEN = "127.0.0.1:7480"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @click.command()
@@ -63,34 +62,34 @@ def console(
     the profile names a user, the address that is printed logs in as that user.
     """
     try:
-        import nicegui  # noqa: F401
+        from warmlog.console.safety import LOOPBACK, Place
+        from warmlog.console.server import serve
+        from warmlog.console.sessions import Settings
     except ImportError:
         raise CommandFailed(f"the console needs NiceGUI: {install_hint('console')}") from None
-    from warmlog.console.server import Place, serve
-    from warmlog.console.sessions import Settings
 
     host, port = checked("--listen", _address, listen)
-    urls = [checked("--origin", _origin, text) for text in origins]
-    is_remote = host not in LOOPBACK
-    if is_remote and not allow_remote:
-        raise click.BadParameter(f"{host} is not a loopback address: add --allow-remote and TLS", param_hint="--listen")
-    if is_remote and tls_cert is None and not (urls and all(map(_is_protected, urls))):
-        text = "give --tls-cert, or the --origin of the proxy that ends TLS: passwords would be readable"
-        raise click.BadParameter(text, param_hint="--allow-remote")
+    urls = tuple(checked("--origin", _origin, text) for text in origins)
+    if host not in LOOPBACK:
+        if not allow_remote:
+            text = f"{host} is not a loopback address: add --allow-remote and TLS"
+            raise click.BadParameter(text, param_hint="--listen")
+        is_private = [url.startswith("https:") or urlsplit(url).hostname in LOOPBACK for url in urls]
+        if tls_cert is None and not (urls and all(is_private)):
+            text = "give --tls-cert, or the --origin of the proxy that ends TLS: passwords would be readable"
+            raise click.BadParameter(text, param_hint="--allow-remote")
     if root_path and (not root_path.startswith("/") or root_path.endswith("/")):
         raise click.BadParameter(f"{root_path!r}: a path such as /console expected", param_hint="--root-path")
-    options = login_options(chosen_profile().connection)
-    login = {name: options.pop(name) for name in ("username", "password") if options.get(name)}
-    place = Place(host, port, tls_cert, tls_key, tuple(urls), root_path, is_remote=is_remote)
-    settings = Settings(
-        broker,
-        options,
-        login,
-        None if is_read_only is None else not is_read_only,
-        is_secure=place.is_secure,
-        decoder=None if decoder is None else checked("--decoder", _function, decoder),
+    connection = login_options(chosen_profile().connection)
+    login = {name: connection.pop(name) for name in ("username", "password") if connection.get(name)}
+    may_change = None if is_read_only is None else not is_read_only
+    function = None if decoder is None else checked("--decoder", _function, decoder)
+    serve(
+        Settings(broker, connection, login, may_change, function),
+        Place(host, port, tls_cert, tls_key, urls, root_path),
+        on_ready=note,
+        opens=sys.stdout.isatty() if opens is None else opens,
     )
-    serve(settings, place, on_ready=note, opens=sys.stdout.isatty() if opens is None else opens)
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -105,12 +104,6 @@ def _origin(text: str) -> str:
     if url.scheme not in ("http", "https") or not url.netloc or url.path not in ("", "/") or url.query:
         raise ValueError(f"{text!r} is not an address such as https://logs.example.org")
     return f"{url.scheme}://{url.netloc}".lower()
-
-
-def _is_protected(origin: str) -> bool:
-    """Whether what the browser and the proxy exchange is encrypted, or stays on this machine."""
-    url = urlsplit(origin)
-    return url.scheme == "https" or url.hostname in LOOPBACK
 
 
 def _function(text: str) -> Any:

@@ -3,95 +3,70 @@
 import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from shlex import quote
 
-from nicegui import html
+from nicegui import html, ui
 
-from warmlog.cli.commands.group import age_cell, partitions_text, total_lag
+from warmlog.cli.commands.group import (
+    MEMBER_HEADINGS,
+    PARTITION_HEADINGS,
+    facts_of,
+    member_row,
+    partition_rows,
+    total_lag,
+)
 from warmlog.cli.terminal.exits import describe
-from warmlog.cli.terminal.tables import Count, Instant, human_age
+from warmlog.cli.terminal.tables import Count
 from warmlog.console import page as pages
-from warmlog.console.page import Change, Facts, Link, Page, Values
-from warmlog.errors import ApiError
+from warmlog.console.page import Page
+from warmlog.console.widgets import Facts, Link, Table, Values, charts
 
-REFRESH_S = 5.0
 MAX_POINTS = 720
+"""Of each line: an hour."""
 MAX_LINES = 20
 """Partitions that have a line of their own: those that are furthest behind."""
 
 
-def add() -> None:
-    pages.add("/groups", build_list)
-    pages.add("/group", build_group, "Group")
-
-
-async def build_list(page: Page) -> None:
+@pages.at("/groups", every_s=5)
+async def groups(page: Page) -> None:
     async def fetch() -> Sequence[Values]:
-        groups = await page.admin.list_groups()
-        try:
-            lags = await page.admin.group_lags([each.name for each in groups], with_age=False)
-        except ApiError:  # some topics of some groups may not be described
-            lags = {}
+        found = await page.admin.list_groups()
+        lags = await pages.allowed(page.admin.group_lags([each.name for each in found], with_age=False), {})
         totals = {name: Count(total_lag(lag.values()).records) for name, lag in lags.items()}
         return [
             (Link(each.name, page.url("/group", name=each.name)), each.state, each.member_count, totals.get(each.name))
-            for each in groups
+            for each in found
         ]
 
-    page.table("All groups", "Group,State,Members,Lag", fetch)
-    page.start(REFRESH_S)
+    page.table("All groups", ("group", "state", "members", "lag"), fetch)
 
 
-async def build_group(page: Page) -> None:
+@pages.at("/group", "Group", every_s=5)
+async def group(page: Page) -> None:
     name, admin = page.query.get("name", ""), page.admin
     html.h2(name)
     facts = Facts()
-    in_records, in_seconds = pages.charts("Lag, records", "Lag, seconds")
-    partitions = page.table("Partitions", "Topic,Partition,Committed,End,Lag,Behind,Member,Metadata,Error")
-    members = page.table("Members", "Member,Client,Host,Reads,Gives up,Last heartbeat")
+    in_records, in_seconds = charts("Lag, records", "Lag, seconds")
+    partitions = Table("Partitions", (*PARTITION_HEADINGS, "error"))
+    members = Table("Members", MEMBER_HEADINGS)
     points: defaultdict[str, deque[tuple[float, int, float]]] = defaultdict(lambda: deque(maxlen=MAX_POINTS))
 
     async def refresh() -> None:
-        group, lags = await admin.describe_group(name), (await admin.group_lags([name]))[name]
-        whole = total_lag(lags.values())
-        is_assigned = not group.members or group.group_epoch == group.target_epoch
-        behind = "" if whole.seconds is None else f", {human_age(round(whole.seconds * 1000))} behind"
-        facts.show(
-            state=group.state if is_assigned else f"{group.state}, a new assignment is due",
-            members=str(len(group.members)),
-            lag=f"{whole.records:,} records{behind}",
-            assignor=group.assignor or "none",
-        )
-        readers = {tp: each.instance_id or each.member_id for each in group.members for tp in each.assigned}
-        rows: list[Values] = []
-        for tp in sorted({*lags, *readers}):
-            topic, reader = Link(tp[0], page.url("/topic", name=tp[0])), readers.get(tp, "")
-            if (lag := lags.get(tp)) is None:
-                rows.append((topic, tp[1], *[None] * 4, reader, "", ""))
-                continue
-            error = "" if lag.error is None else describe(lag.error)
-            figures = (lag.committed, lag.high_watermark, lag.records)
-            counts = (None if each is None else Count(each) for each in figures)
-            rows.append((topic, tp[1], *counts, age_cell(lag.seconds), reader, lag.metadata, error))
-            if lag.records is not None:
-                points[f"{tp[0]}-{tp[1]}"].append((time.time() * 1000, lag.records, lag.seconds or 0.0))
-        partitions.show(rows)
-        most = sorted(points, key=lambda each: -points[each][-1][1])[:MAX_LINES]
-        in_records.draw({each: [point[:2] for point in points[each]] for each in most})
-        in_seconds.draw({each: [(point[0], point[2]) for point in points[each]] for each in most})
-        members.show(
+        found, lags = await admin.describe_group(name), (await admin.group_lags([name]))[name]
+        facts.show(facts_of(found, lags))
+        errors = {tp: describe(lag.error) for tp, lag in lags.items() if lag.error is not None}
+        partitions.show(
             [
-                (
-                    each.instance_id or each.member_id,
-                    each.client_id,
-                    each.host,
-                    partitions_text(each.assigned),
-                    partitions_text(each.revoking),
-                    Instant(each.last_heartbeat_ms),
-                )
-                for each in group.members
+                (Link(topic, page.url("/topic", name=topic)), number, *row, errors.get((topic, number), ""))
+                for topic, number, *row in partition_rows(found, lags)
             ]
         )
+        members.show(list(map(member_row, found.members)))
+        for (topic, number), lag in lags.items():
+            if lag.records is not None:
+                points[f"{topic}-{number}"].append((time.time() * 1000, lag.records, lag.seconds or 0.0))
+        most = sorted(points, key=lambda each: -points[each][-1][1])[:MAX_LINES]
+        in_records.draw({each: [point[:2] for point in points[each]] for each in most})
+        in_seconds.draw({each: [point[::2] for point in points[each]] for each in most})
 
     async def planned(to: str) -> str:
         steps = (await admin.reset_offsets(name, to)).values()
@@ -101,22 +76,20 @@ async def build_group(page: Page) -> None:
             for each in steps
         )
 
-    page.changes(
-        Change(
+    with ui.row():
+        page.change(
             "Reset offsets",
             {"To: earliest, latest, an offset, +100, -100, -10m or a time": "earliest"},
-            lambda to: f"group reset {quote(name)} --to {quote(to)} --execute",
+            lambda to: ["group", "reset", name, "--to", to, "--execute"],
             lambda to: admin.reset_offsets(name, to, dry_run=False),
             planned,
-        ),
-        Change(
+        )
+        page.change(
             "Delete group",
             {},
-            lambda: f"group delete {quote(name)}",
+            lambda: ["group", "delete", name],
             lambda: admin.delete_groups([name]),
             f"The committed offsets of {name} are gone for ever.",
             "/groups",
-        ),
-    )
+        )
     page.on_refresh(refresh)
-    page.start(REFRESH_S)

@@ -17,39 +17,36 @@ TEXT = (
 )
 
 
-def add() -> None:
-    pages.add("/index", build)
+@pages.at("/index")
+async def index(page: Page) -> None:
+    async def search() -> None:
+        with page.failures_told():
+            wanted = int(offset.value) if offset.value else None
+            found = await page.admin.trace_index(topic.value, int(partition.value or 0), wanted)
+            name = f"{topic.value}-{partition.value}, segment {found.base_offset}"
+            picture.clear()
+            with picture:
+                draw(*traces_of(name, found, PAGE_BYTES), f"offset {found.offset}")
 
-
-async def build(page: Page) -> None:
     html.p(TEXT)
     with ui.row().classes("items-end"):
         topic = ui.input("Topic", value=page.query.get("topic", ""))
         partition = ui.input("Partition", value=page.query.get("partition", "0"))
         offset = ui.input("Offset, the last entry if empty", value=page.query.get("offset", ""))
-        ui.button("Search", on_click=lambda: page.attempt(search)).props("no-caps")
         for each in (topic, partition, offset):
-            each.on("keydown.enter", lambda: page.attempt(search))
+            each.on("keydown.enter", search)
+        ui.button("Search", on_click=search)
     picture = html.div().classes("wl-wide")
-
-    async def search() -> None:
-        wanted = int(offset.value) if offset.value else None
-        found = await page.admin.trace_index(topic.value, int(partition.value or 0), wanted)
-        shape, traces = traces_of(f"{topic.value}-{partition.value}, segment {found.base_offset}", found, PAGE_BYTES)
-        picture.clear()
-        with picture:
-            _draw(shape, f"offset {found.offset}", traces)
-
     if topic.value:
-        ui.timer(0.1, lambda: page.attempt(search), once=True)
+        ui.timer(0.1, search, once=True)
     html.h2("An example: a lookup at the end of an index of 13 pages, and of 14")
     for number, entries in EXAMPLES.items():
         shape = IndexShape(f"{number} pages", entries, OFFSET_ENTRY_BYTES, WARM_ENTRIES, PAGE_BYTES)
-        _draw(shape, f"entry {entries - 1}", trace_both(shape, entries - 1))
-    page.start()
+        draw(shape, trace_both(shape, entries - 1), f"entry {entries - 1}")
 
 
-def _draw(index: IndexShape, target: str, traces: tuple[Trace, ...]) -> None:
+def draw(index: IndexShape, traces: tuple[Trace, ...], target: str) -> None:
+    """Draw the pages of the index once for each search, those that it reads with their order."""
     html.p(f"{index.name}: {describe(index)}, looking for {target}")
     for trace in traces:
         html.p(f"{trace.name}: {summary(trace)}")

@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from warmlog.cli.terminal.exits import describe
-from warmlog.console.safety import COOKIE
+from warmlog.console.safety import Place
 from warmlog.console.sessions import Sessions
 from warmlog.errors import SaslAuthenticationFailed, WarmlogError
 
@@ -29,49 +29,48 @@ input,button{{padding:.5rem;margin-top:.25rem}}button{{margin-top:1.5rem}}</styl
 <button>Log in</button></form></main></body></html>"""
 
 
-def routes(sessions: Sessions, root: str) -> list[Route]:
-    """Return /login and /logout of a console below the path `root`."""
+def routes(sessions: Sessions, place: Place) -> list[Route]:
+    """Return /login and /logout."""
     settings = sessions.settings
 
-    def enter(cookie: str, wanted: str) -> Response:
+    async def enter(login: dict[str, str], wanted: str) -> Response:
+        """Go to the page that was wanted, with a new session; without one, show the form and say why."""
+        try:
+            secret = await sessions.open(login)
+        except (WarmlogError, OSError) as error:
+            is_refused = isinstance(error, SaslAuthenticationFailed)
+            said = "" if is_refused and not login else escape(describe(error))
+            page = PAGE.format(broker=escape(settings.broker), error=said, next=escape(wanted))
+            return HTMLResponse(page, 503 if not is_refused else 401 if login else 200)
         local = wanted if wanted.startswith("/") and not wanted.startswith(("//", "/\\")) else "/"
-        response = RedirectResponse(f"{root}{local}", 303)
-        response.set_cookie(COOKIE, cookie, path=root or "/", httponly=True, samesite="lax", secure=settings.is_secure)
+        response = RedirectResponse(f"{place.root}{local}", 303)
+        cookie: dict[str, Any] = {"path": place.root or "/", "secure": place.is_secure}
+        response.set_cookie(sessions.cookie, secret, httponly=True, samesite="lax", **cookie)
         return response
-
-    def form(error: str, wanted: str, status: int) -> Response:
-        text = PAGE.format(broker=escape(settings.broker), error=escape(error), next=escape(wanted))
-        return HTMLResponse(text, status)
 
     async def show(request: Request) -> Response:
         """Without a form for the profile's user, who has the token, and for a broker that asks for no login."""
-        wanted, token = request.query_params.get("next", "/"), request.query_params.get("token", "")
+        token = request.query_params.get("token", "")
         has_token = bool(settings.login) and secrets.compare_digest(token.encode(), sessions.token.encode())
         if has_token:
             sessions.token = secrets.token_urlsafe(32)  # it stays in a browser's history, and enters once
-        try:
-            return enter(await sessions.open(settings.login if has_token else {}), wanted)
-        except SaslAuthenticationFailed as error:
-            return form(describe(error) if has_token else "", wanted, 200)
-        except (WarmlogError, OSError) as error:
-            if has_token:
-                sessions.token = token
-            return form(describe(error), wanted, 503)
+        response = await enter(settings.login if has_token else {}, request.query_params.get("next", "/"))
+        if has_token and response.status_code == 503:
+            sessions.token = token
+        return response
 
     async def log_in(request: Request) -> Response:
         given: Any = await request.form(max_files=0, max_fields=8)
-        wanted = str(given.get("next", "/"))
         login = {name: str(given.get(name, "")) for name in ("username", "password")}
-        try:
-            return enter(await sessions.open(login), wanted)
-        except (WarmlogError, OSError) as error:
+        response = await enter(login, str(given.get("next", "/")))
+        if response.status_code != 303:
             await asyncio.sleep(PAUSE_S)
-            return form(describe(error), wanted, 401 if isinstance(error, SaslAuthenticationFailed) else 503)
+        return response
 
     async def log_out(request: Request) -> Response:
-        await sessions.end(request.cookies.get(COOKIE, ""))
-        response = RedirectResponse(f"{root}/login", 303)
-        response.delete_cookie(COOKIE, path=root or "/")
+        await sessions.end(request.cookies.get(sessions.cookie, ""))
+        response = RedirectResponse(f"{place.root}/login", 303)
+        response.delete_cookie(sessions.cookie, path=place.root or "/")
         return response
 
     return [

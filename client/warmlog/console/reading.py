@@ -2,48 +2,50 @@
 
 Up to the last stable offset committed records are fetched, which comes with the list of aborted transactions, so that
 each batch is known to be committed, aborted or a marker; after it, records of transactions are open. What cannot be
-read is a row of its own. Values are cut, so that many large ones do not fill memory; a link fetches one whole.
+read is a row of its own. Rows are cut, so that many large ones do not fill memory; `whole` fetches them again.
 """
 
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from datetime import datetime
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from warmlog.admin.admin import Admin
 from warmlog.errors import ApiError, CorruptBatch, UnreadableBatch
-from warmlog.records.batch import Batch, Header
+from warmlog.points import Point, PointKind
+from warmlog.records.batch import Batch, Record
 from warmlog.records.fetched import FetchedBatches, error_in
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch import ControlType, RecordBatch, check_crc
 
-FETCH_BYTES = 1024 * 1024
+MIB = 1024 * 1024
+FETCH_BYTES = MIB
+SEARCH_BYTES = 256 * MIB
+"""What a search reads at most."""
+TAIL_BYTES = 16 * MIB
+"""What is read at most of what was appended since the last time."""
+WHOLE_BYTES = 64 * MIB
+"""Of records that are fetched whole together."""
 KEPT_BYTES = 64 * 1024
-"""Of each key and value."""
-NEWEST, OLDEST = "newest", "oldest"
+"""Of each key and value; headers that are larger are left out."""
+HIDDEN = ("aborted", "commit marker", "abort marker")
 
 
-class Row(Struct, frozen=True):
+class Row(Record, frozen=True, gc=False):
     """A record as it is shown. `kind` is "" for one that readers of committed records get."""
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[Header] = ()
-    value_bytes: int = 0
-    """The size of the value, which is cut to KEPT_BYTES."""
     kind: str = ""
-    """"aborted", "open" (its transaction has not ended), "commit marker", "abort marker" or "unreadable"."""
-    is_key_cut: bool = False
+    """One of HIDDEN, "open" (its transaction has not ended) or "unreadable"."""
+    size_bytes: int = 0
+    """Of key, value and headers, before they are cut."""
+    is_cut: bool = False
 
-    @property
-    def is_cut(self) -> bool:
-        return self.is_key_cut or (self.value is not None and len(self.value) < self.value_bytes)
+
+class Budget(Struct):
+    """What may still be fetched."""
+
+    bytes_left: int = SEARCH_BYTES
 
 
 class Query(Struct, frozen=True):
@@ -51,8 +53,8 @@ class Query(Struct, frozen=True):
 
     topic: str
     partition: int | None = None
-    start: str | int | datetime = NEWEST
-    """NEWEST, OLDEST, an offset or a time; from all but NEWEST on it reads forward."""
+    start: Point | None = None
+    """None: the newest first; from a point on it reads forward."""
     key: bytes = b""
     header: str = ""
     """`name` or `name=value`."""
@@ -63,73 +65,78 @@ class Query(Struct, frozen=True):
     shows_hidden: bool = False
     """Whether to show records of aborted transactions, and markers."""
 
-    @property
-    def is_filter(self) -> bool:
-        return bool(self.key or self.header or self.text)
-
     def fits(self, row: Row) -> bool:
-        """Whether to show a record, whose value is whole."""
-        if row.kind in ("aborted", "commit marker", "abort marker") and not self.shows_hidden:
-            return False
-        name, separator, value = self.header.partition("=")
+        """Whether to show a record, which is whole."""
+        name, is_given, value = self.header.partition("=")
         return (
-            (not self.key or row.key == self.key)
+            (self.shows_hidden or row.kind not in HIDDEN)
+            and (not self.key or row.key == self.key)
             and (not self.text or (row.value is not None and self.text in row.value))
-            and (
-                not self.header
-                or any(each[0] == name and (not separator or each[1] == value.encode()) for each in row.headers)
-            )
+            and (not name or any(each == name and (not is_given or at == value.encode()) for each, at in row.headers))
         )
 
 
-async def search(admin: Admin, query: Query) -> list[Row]:
+async def search(admin: Admin, query: Query, budget: Budget | None = None) -> list[Row]:
     """Return the records, the newest first if they were asked for so; else in order of partition and offset."""
+    point = query.start
+    rows: list[Row] = []
+    logs = await partitions_of(admin, query)
+    starts = await admin.look_up_offsets(query.topic, point.number) if point and point.kind is PointKind.TIME else {}
+    span = query.limit if point is None and not (query.key or query.header or query.text) else query.scan
+    for log in logs:
+        at = starts.get(log.partition)
+        if isinstance(at, ApiError):
+            continue
+        start = at.offset if at is not None else log.high_watermark
+        if point is None or point.kind is PointKind.TAIL:
+            start -= span if point is None else point.number
+        elif point.kind in (PointKind.OFFSET, PointKind.EARLIEST):
+            start = point.number
+        start = max(start, log.log_start_offset)
+        kept: deque[Row] = deque(maxlen=query.limit)
+        async for row in read(admin, log, start, min(start + span, log.high_watermark), budget):
+            if query.fits(row):
+                kept.append(cut(row))
+                if len(rows) + len(kept) >= query.limit and point is not None:
+                    return [*rows, *kept]
+        rows = [*rows, *kept] if point is not None else newest_first([*rows, *kept])[: query.limit]
+    return rows
+
+
+async def partitions_of(admin: Admin, query: Query) -> list[m.DescribedPartition]:
+    """Return the partitions in which to look. Raises ValueError if there is none, and the error of the one named."""
     if not query.topic:
         raise ValueError("choose a topic first")
-    logs = await admin.describe_partitions([query.topic])
-    starts: dict[int, int] = {}
-    if isinstance(query.start, datetime):
-        found = await admin.look_up_offsets(query.topic, query.start)
-        starts = {number: at.offset for number, at in found.items() if not isinstance(at, ApiError)}
-    rows: list[Row] = []
-    for (_, number), log in logs.items():
-        if query.partition not in (None, number):
-            continue
-        if isinstance(log, ApiError):
-            if query.partition is not None:
-                raise log
-            continue
-        is_newest = query.start == NEWEST
-        span = query.limit if is_newest and not query.is_filter else query.scan
-        start = max(log.high_watermark - span, 0) if is_newest else 0
-        if isinstance(query.start, int):
-            start = query.start
-        start = max(starts.get(number, start), log.log_start_offset)
-        end = min(start + span, log.high_watermark)
-        kept: deque[Row] = deque(maxlen=query.limit)
-        async for row in read(admin, query.topic, number, start, end, log.last_stable_offset):
-            if query.fits(row):
-                kept.append(_cut(row))
-                if len(kept) == query.limit and not is_newest:
-                    break
-        rows += kept
-    if query.start == NEWEST:
-        rows.sort(key=lambda row: (row.timestamp_ms, row.partition, row.offset), reverse=True)
-    return rows[: query.limit]
+    found = await admin.describe_partitions([query.topic])
+    logs = [log for (_, number), log in found.items() if query.partition in (None, number)]
+    if not logs:
+        raise ValueError(f"{query.topic} has no partition {query.partition}")
+    if query.partition is not None and isinstance(logs[0], ApiError):
+        raise logs[0]
+    return [log for log in logs if not isinstance(log, ApiError)]
+
+
+def newest_first(rows: list[Row]) -> list[Row]:
+    """Return the rows by their time."""
+    return sorted(rows, key=lambda row: (row.timestamp_ms, row.partition, row.offset), reverse=True)
 
 
 async def read(
-    admin: Admin, topic: str, partition: int, start: int, end: int, last_stable_offset: int
+    admin: Admin, log: m.DescribedPartition, start: int, end: int, budget: Budget | None = None
 ) -> AsyncIterator[Row]:
-    """Yield the records with offsets in [start, end), whole. Raises the broker's error, except for what is damaged."""
-    offset = start
-    while offset < end:
-        isolation = m.IsolationLevel(offset < last_stable_offset)
+    """Yield the records of a partition with offsets in [start, end), whole, until the budget is used up.
+
+    Raises the broker's error, except for what is damaged.
+    """
+    topic, partition, offset, budget = log.topic, log.partition, start, budget or Budget()
+    while offset < end and budget.bytes_left > 0:
+        isolation = m.IsolationLevel(offset < log.last_stable_offset)
         epoch = admin.cluster.leader_epoch(topic, partition)
         part = m.FetchPartition(topic, partition, offset, FETCH_BYTES, current_leader_epoch=epoch)
         request = m.FetchRequest(0, 1, FETCH_BYTES, [part], isolation, skips_gaps=True)
         response = await admin.cluster.ask_leader(request, topic, partition)
         assert isinstance(response.result, m.FetchResponse)
+        budget.bytes_left -= len(response.payload)
         (fetched,) = response.result.partitions
         if fetched.error_code:
             error = error_in(fetched, offset)
@@ -144,13 +151,14 @@ async def read(
             batches.position += header.size_bytes
             try:
                 check_crc(header, batch.buffer)
-                is_hidden = batches.is_hidden(batch)
-                kind = _kind(batch, is_hidden=is_hidden, is_stable=header.base_offset < last_stable_offset)
-                shown = Batch(topic, partition, batch, high_watermark=end, from_offset=offset, until_offset=end)
-                for each in shown:
-                    size_bytes = 0 if each.value is None else len(each.value)
-                    place = (topic, partition, each.offset, each.timestamp_ms)
-                    yield Row(*place, each.key, each.value, each.headers, size_bytes, kind)
+                kind = "open" if header.is_transactional and header.base_offset >= log.last_stable_offset else ""
+                if batches.is_hidden(batch):
+                    kind = "aborted"
+                if header.is_control:
+                    kind = "abort marker" if batch.control_type is ControlType.ABORT else "commit marker"
+                for each in Batch(topic, partition, batch, high_watermark=end, from_offset=offset, until_offset=end):
+                    cells = [each.key, each.value, *(value for _, value in each.headers)]
+                    yield Row(**asdict(each), kind=kind, size_bytes=sum(len(cell or b"") for cell in cells))
             except CorruptBatch as error:
                 yield _unreadable(topic, partition, header.base_offset, error)
         if batches.error is not None:
@@ -161,38 +169,41 @@ async def read(
         offset = batches.next_offset
 
 
-def _kind(batch: RecordBatch, *, is_hidden: bool, is_stable: bool) -> str:
-    if batch.header.is_control:
-        return "abort marker" if batch.control_type is ControlType.ABORT else "commit marker"
-    if is_hidden:
-        return "aborted"
-    return "open" if batch.header.is_transactional and not is_stable else ""
-
-
 def _unreadable(topic: str, partition: int, offset: int, error: Exception) -> Row:
     return Row(topic, partition, offset, -1, None, str(error).encode(), kind="unreadable")
 
 
-def _cut(row: Row) -> Row:
-    key, value = (None if each is None else each[:KEPT_BYTES] for each in (row.key, row.value))
-    return replace(row, key=key, value=value, is_key_cut=key != row.key)
+def cut(row: Row) -> Row:
+    """Return the row with at most KEPT_BYTES of key, value and headers."""
+    if row.size_bytes <= KEPT_BYTES:
+        return row
+    key, value = (cell and cell[:KEPT_BYTES] for cell in (row.key, row.value))
+    is_small = sum(len(text or b"") for _, text in row.headers) <= KEPT_BYTES
+    return replace(row, key=key, value=value, headers=row.headers if is_small else (), is_cut=True)
 
 
 async def whole(admin: Admin, rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with keys and values that are not cut; ValueError if one of those is gone or damaged by now."""
-    cut = [row for row in rows if row.is_cut]
-    logs = await admin.describe_partitions(list({row.topic for row in cut})) if cut else {}
-    again: dict[tuple[str, int, int], Row] = {}
-    for row in cut:
-        log = logs[row.topic, row.partition]
-        if isinstance(log, ApiError):
-            raise log
-        at = (row.topic, row.partition, row.offset, row.offset + 1, log.last_stable_offset)
-        found = [each async for each in read(admin, *at) if each.kind != "unreadable"]
-        if not found:
+    """Return the rows as they were before they were cut.
+
+    ValueError if they are too large together, or if one of them is gone or damaged by now.
+    """
+    size_bytes = sum(row.size_bytes for row in rows)
+    if len(rows) > 1 and size_bytes > WHOLE_BYTES:
+        raise ValueError(
+            f"these {len(rows)} records have {size_bytes / MIB:,.0f} MiB, and at most {WHOLE_BYTES // MIB} MiB are "
+            "fetched at once: show fewer of them, or take `warmlog consume`"
+        )
+    found: list[Row] = []
+    for row in rows:
+        if not row.is_cut:
+            found.append(row)
+            continue
+        (log,) = await partitions_of(admin, Query(row.topic, row.partition))
+        again = [each async for each in read(admin, log, row.offset, row.offset + 1) if each.kind != "unreadable"]
+        if not again:
             raise ValueError(f"{row.topic}-{row.partition}, offset {row.offset}: it cannot be read whole any more")
-        again[row.topic, row.partition, row.offset] = found[0]
-    return [again.get((row.topic, row.partition, row.offset), row) for row in rows]
+        found += again
+    return found
 
 
 class Tail:
@@ -212,16 +223,17 @@ class Tail:
         """
         rows: list[Row] = []
         positions, left_out = self._positions.copy(), self.left_out
-        topic = self.query.topic
-        for (_, number), log in (await self._admin.describe_partitions([topic])).items():
-            if isinstance(log, ApiError) or self.query.partition not in (None, number):
-                continue
+        budget = Budget(TAIL_BYTES)
+        for log in await partitions_of(self._admin, self.query):
             end = log.high_watermark
-            position = positions.get(number, end)
+            position = positions.get(log.partition, end)
             start = max(position, end - self._most)
             left_out += start - position
-            found = read(self._admin, topic, number, start, end, log.last_stable_offset)
-            rows += [_cut(row) async for row in found if self.query.fits(row)]
-            positions[number] = end
+            async for row in read(self._admin, log, start, end, budget):
+                start = row.offset + 1
+                if self.query.fits(row):
+                    rows.append(cut(row))
+            left_out += end - start if budget.bytes_left <= 0 else 0
+            positions[log.partition] = end
         self._positions, self.left_out = positions, left_out
-        return sorted(rows, key=lambda row: (row.timestamp_ms, row.partition, row.offset), reverse=True)
+        return newest_first(rows)

@@ -1,4 +1,4 @@
-"""Which requests of browsers the console accepts, and what it tells browsers to refuse.
+"""Where the console is, which requests of browsers it accepts there, and what it tells browsers to refuse.
 
 A page elsewhere must neither act in a user's name nor read what is shown. So a request must name a host that is ours
 (a name that an attacker has pointed to this address is not), and whatever may change something, websockets included,
@@ -9,53 +9,69 @@ The Content-Security-Policy needs 'unsafe-eval', because Vue compiles NiceGUI's 
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
-from http.cookies import CookieError, SimpleCookie
-from typing import Any
+from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 from warmlog.console.sessions import Sessions
 
-COOKIE = "warmlog_console"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SESSION = "warmlog.session"
 """Where the session of a request is in its scope."""
 PUBLIC = ("/login", "/_nicegui/", "/favicon.ico")
 """What is served without a session: the login, and files that NiceGUI is made of."""
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Callable[[], Awaitable[Message]], Send], Awaitable[None]]
-
-HEADERS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"same-origin"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
+HEADERS = [
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+]
+"""Of each response."""
+POLICY = (
+    "default-src 'none'; script-src 'self' 'nonce-{}' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
 )
 
 
-def policy(nonce: str) -> bytes:
-    """Return the Content-Security-Policy of a response."""
-    return (
-        f"default-src 'none'; script-src 'self' 'nonce-{nonce}' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
-        "img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
-        "frame-ancestors 'none'"
-    ).encode()
+class Place(Struct, frozen=True):
+    """Where the console listens, and where browsers find it: `origins` behind a proxy, below the path `root`."""
 
+    host: str
+    port: int
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    origins: tuple[str, ...] = ()
+    root: str = ""
 
-class Rules(Struct, frozen=True):
-    """Where the console is: `hosts` (with ports) that requests may name, None for any; and further `origins`."""
+    @property
+    def is_secure(self) -> bool:
+        """Whether all browsers come by TLS."""
+        urls = self.origins or (("https:",) if self.tls_cert else ("http:",))
+        return all(url.startswith("https:") for url in urls)
 
-    hosts: Collection[str] | None
-    origins: Collection[str] = ()
+    @property
+    def address(self) -> str:
+        """The address to open in a browser."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        here = f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
+        return f"{self.origins[0] if self.origins else here}{self.root}/"
 
     def refusal(self, host: str, origin: str | None, *, may_change: bool) -> str:
-        """Return why a request is refused; "" if it is not. `may_change`: it is not just GET or HEAD."""
-        if self.hosts is not None and host.lower() not in self.hosts:
+        """Return why a request is refused; "" if it is not. `may_change`: it is not just GET or HEAD.
+
+        Without origins, a console that is not just at loopback has any name that its certificate has.
+        """
+        ours = {urlsplit(url).netloc for url in self.origins}
+        local = {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+        if (ours or self.host in LOOPBACK) and host.lower() not in ours | local:
             return f"this console is not at {host}: start it with --origin, if that is its address"
         if origin is None:
             return "the browser does not say which page has sent this (Origin)" if may_change else ""
@@ -67,84 +83,63 @@ class Rules(Struct, frozen=True):
 class Guard:
     """The ASGI application around all others."""
 
-    def __init__(self, app: App, *, rules: Rules, sessions: Sessions, root: str = "") -> None:
-        """`root` is the path below which a proxy has the console, whether or not it passes that on."""
-        self.app = app
-        self._root = root
-        self._rules = rules
+    def __init__(self, app: ASGIApp, *, place: Place, sessions: Sessions) -> None:
+        self._app = app
+        self._place = place
         self._sessions = sessions
 
-    async def __call__(self, scope: Scope, receive: Callable[[], Awaitable[Message]], send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
-            await self.app(scope, receive, send)
+            await self._app(scope, receive, send)
             return
         # The prefix comes from --root-path alone: a client could name any.
         scope["headers"] = [each for each in scope["headers"] if each[0] != b"x-forwarded-prefix"]
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        is_page = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
-        root = scope["root_path"] = self._root
-        path = scope["path"].removeprefix(root)
+        root = scope["root_path"] = self._place.root
+        path = scope["path"].removeprefix(root)  # proxies differ in whether they pass the root on
         scope["path"] = root + path
-        session = self._sessions.find(_cookie(headers.get("cookie", "")))
-        if text := self._rules.refusal(headers.get("host", ""), headers.get("origin"), may_change=not is_page):
-            await _refuse(scope, send, 403, text)
-        elif session is None and not path.startswith(PUBLIC):
-            query = scope["query_string"].decode("latin-1")
-            wanted = quote(f"{path}?{query}" if query else path, safe="/")
-            location = f"{root}/login?next={wanted}" if is_page and not path.startswith("/_") else ""
-            await _refuse(scope, send, 303 if location else 401, "log in first", location)
+        asked = HTTPConnection(scope)
+        is_page = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+        host, origin = asked.headers.get("host", ""), asked.headers.get("origin")
+        session = scope[SESSION] = self._sessions.find(asked.cookies.get(self._sessions.cookie, ""))
+        refusal, status = self._place.refusal(host, origin, may_change=not is_page), 403
+        if not refusal and session is None and not path.startswith(PUBLIC):
+            refusal, status = "log in first", 401
+        answer: ASGIApp
+        if not refusal:
+            answer, send = self._app, protected(send)
+        elif scope["type"] == "websocket":
+            answer = WebSocketClose(1008, refusal[:100])
+        elif status == 401 and is_page and not path.startswith("/_"):
+            query = f"?{asked.url.query}" if asked.url.query else ""
+            answer = RedirectResponse(f"{root}/login?next={quote(path + query, safe='/')}", 303)
         else:
-            scope[SESSION] = session
-            await self.app(scope, receive, _Protected(send).send)
+            answer = PlainTextResponse(f"{refusal}\n", status)
+        await answer(scope, receive, send)
 
 
-class _Protected:
-    """Adds the headers to a response, and the nonce to the scripts of a page."""
+def protected(send: Send) -> Send:
+    """Return what sends a response with the policy, whose nonce the scripts of a page get."""
+    nonce = secrets.token_urlsafe(16)
+    start: Message | None = None
+    body = bytearray()
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._nonce = secrets.token_urlsafe(16)
-        self._start: Message | None = None
-        """The start of a page, which is held back until its length is known."""
-        self._body = bytearray()
-
-    async def send(self, message: Message) -> None:
+    async def send_protected(message: Message) -> None:
+        nonlocal start
         if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], *HEADERS, (b"content-security-policy", policy(self._nonce))]
-            if dict(message["headers"]).get(b"content-type", b"").startswith(b"text/html"):
-                self._start = message
+            headers = MutableHeaders(scope=message)
+            headers["content-security-policy"] = POLICY.format(nonce)
+            if headers.get("content-type", "").startswith("text/html"):
+                start = message  # it is sent when the length of the page is known
                 return
-        elif self._start is not None and message["type"] == "http.response.body":
-            self._body += message.get("body", b"")
+        elif start is not None and message["type"] == "http.response.body":
+            body.extend(message.get("body", b""))
             if message.get("more_body"):
                 return
-            body = bytes(self._body).replace(b"<script", b'<script nonce="%s"' % self._nonce.encode())
-            kept = [each for each in self._start["headers"] if each[0] not in (b"content-length", b"cache-control")]
-            self._start["headers"] = [
-                *kept,
-                (b"content-length", b"%d" % len(body)),
-                (b"cache-control", b"no-store"),
-            ]
-            start, self._start = self._start, None
-            await self._send(start)
-            message = {"type": "http.response.body", "body": body}
-        await self._send(message)
+            page = bytes(body).replace(b"<script", b'<script nonce="%s"' % nonce.encode())
+            headers = MutableHeaders(scope=start)
+            headers["content-length"], headers["cache-control"] = str(len(page)), "no-store"
+            await send(start)
+            message, start = {**message, "body": page}, None
+        await send(message)
 
-
-def _cookie(header: str) -> str:
-    try:
-        found = SimpleCookie(header).get(COOKIE)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
-
-
-async def _refuse(scope: Scope, send: Send, status: int, text: str, location: str = "") -> None:
-    if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": 1008, "reason": text[:100]})
-        return
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), *HEADERS]
-    if location:
-        headers.append((b"location", location.encode("latin-1")))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": f"{text}\n".encode()})
+    return send_protected

@@ -15,8 +15,8 @@ from warmlog.errors import ClusterAuthorizationFailed, UnsupportedVersion, Warml
 SAMPLE_S = 2.0
 IDLE_S = 3600.0
 """A session ends when it was not used for so long: no page of it was open."""
-MAX_SESSIONS = 64
-"""One more ends the one that was not used for longest."""
+MAX_OF_USER = 8
+"""Sessions of one user. One more ends the one that was not used for longest; those of others stay."""
 TIMEOUTS = {"connect_timeout_ms": 4_000, "request_timeout_ms": 8_000}
 """How long a broker may be silent before a page says so, unless the profile has timeouts of its own."""
 
@@ -30,8 +30,6 @@ class Settings(Struct, frozen=True):
     login: dict[str, str] = field(default_factory=dict)
     """The profile's user and password, for those that have the console's token."""
     may_change: bool | None = None
-    is_secure: bool = False
-    """Whether browsers come by TLS, so that the cookie may need it."""
     decoder: Any = None
     """A function of (topic, "key" or "value", bytes), whose result is shown in place of the bytes."""
 
@@ -47,13 +45,16 @@ class Session:
         self.settings = settings
         self.may_change = bool(self.user) if settings.may_change is None else settings.may_change
         self.history = History()
-        self.is_dark: bool | None = None
-        """None: as the browser says."""
         self.used_s = time.monotonic()
         self.status_error = ""
         """Why there is no status, if the user or the broker does not allow it."""
         self._sampled_s = 0.0
         self._sampling = asyncio.Lock()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was not used for too long."""
+        return time.monotonic() - self.used_s > IDLE_S
 
     async def sample(self) -> None:
         """Take a sample of the broker's status, unless one was taken just now. Raises WarmlogError and OSError."""
@@ -72,43 +73,52 @@ class Session:
 class Sessions:
     """All sessions, by the secret in the browser's cookie."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, cookie: str) -> None:
         self.settings = settings
+        self.cookie = cookie
+        """The name of the cookie, which has the port: browsers send cookies to all ports of a host."""
         self.token = secrets.token_urlsafe(32)
         """Who has it may use the profile's login, once: it is in the address that the command prints."""
         self._sessions: dict[str, Session] = {}
 
-    def find(self, cookie: str) -> Session | None:
-        """Return the session of a cookie; None if there is none, or if it was not used for too long."""
-        session = self._sessions.get(cookie)
-        if session is None or time.monotonic() - session.used_s > IDLE_S:
+    def find(self, secret: str) -> Session | None:
+        """Return the session of a browser; None if there is none, or if it was not used for too long."""
+        session = self._sessions.get(secret)
+        if session is None or session.is_over:
             return None
         session.used_s = time.monotonic()
         return session
 
     async def open(self, login: dict[str, str]) -> str:
-        """Connect, and return the cookie of a new session. `login` is empty, or has `username` and `password`.
+        """Connect, and return the secret of a session. `login` is empty, or has `username` and `password`.
 
-        Raises SaslAuthenticationFailed, also if the broker wants a login and there is none; BrokerUnavailable.
+        All browsers share the session without a login. Raises SaslAuthenticationFailed, also if the broker wants a
+        login and there is none; BrokerUnavailable.
         """
         options = {**TIMEOUTS, **self.settings.connection, **login}
         admin = Admin(self.settings.broker, client_name="warmlog-console", **options)
         await admin.start()
-        for cookie, other in sorted(self._sessions.items(), key=lambda item: item[1].used_s):
-            if len(self._sessions) >= MAX_SESSIONS or time.monotonic() - other.used_s > IDLE_S:
-                await self.end(cookie)
-        cookie = secrets.token_urlsafe(32)
-        self._sessions[cookie] = Session(self.settings, admin, options)
-        return cookie
+        for secret in [secret for secret, each in self._sessions.items() if each.is_over]:
+            await self.end(secret)
+        session = Session(self.settings, admin, options)
+        same = [secret for secret, each in self._sessions.items() if each.user == session.user]
+        if same and not login:
+            await admin.close()
+            return same[0]
+        for secret in sorted(same, key=lambda each: -self._sessions[each].used_s)[MAX_OF_USER - 1 :]:
+            await self.end(secret)
+        secret = secrets.token_urlsafe(32)
+        self._sessions[secret] = session
+        return secret
 
-    async def end(self, cookie: str) -> None:
+    async def end(self, secret: str) -> None:
         """Close the connection of a session. No-op if there is none."""
-        session = self._sessions.pop(cookie, None)
+        session = self._sessions.pop(secret, None)
         if session is not None:
             with suppress(WarmlogError, OSError):
                 await session.admin.close()
 
     async def close(self) -> None:
         """End all sessions."""
-        for cookie in list(self._sessions):
-            await self.end(cookie)
+        for secret in list(self._sessions):
+            await self.end(secret)

@@ -1,46 +1,30 @@
 """Transactions: which are open, for how long, in which partitions; and the end of one that hangs."""
 
 from collections.abc import Sequence
-from shlex import quote
 
 from nicegui import ui
 
-from warmlog.cli.commands.txn import open_ms
-from warmlog.cli.terminal.tables import Age
+from warmlog.cli.commands.txn import HEADINGS, row_of
 from warmlog.console import page as pages
-from warmlog.console.page import Change, Page, Values
-
-REFRESH_S = 5.0
-
-
-def add() -> None:
-    pages.add("/transactions", build)
+from warmlog.console.page import Page
+from warmlog.console.widgets import Values
 
 
-async def build(page: Page) -> None:
+@pages.at("/transactions", every_s=5)
+async def transactions(page: Page) -> None:
     async def fetch() -> Sequence[Values]:
-        return [
-            (
-                each.transactional_id,
-                each.state,
-                None if (age_ms := open_ms(each)) is None else Age(age_ms),
-                each.producer_id,
-                each.producer_epoch,
-                ", ".join(f"{part.topic}-{part.partition}" for part in each.partitions),
-                ", ".join(each.groups),
-            )
-            for each in await page.admin.list_transactions(only_open=only_open.value)
-        ]
+        rows = []
+        for each in await page.admin.list_transactions(only_open=only_open.value):
+            partitions = ", ".join(f"{part.topic}-{part.partition}" for part in each.partitions)
+            rows.append((*row_of(each), partitions, ", ".join(each.groups)))
+        return rows
 
-    only_open = ui.checkbox("Only open ones", value=True)
-    page.changes(
-        Change(
-            "Abort",
-            {"Transactional id": ""},
-            lambda name: f"txn abort {quote(name)}",
-            page.admin.abort_transaction,
-            lambda name: f"Readers of committed records do not get what {name} has written in its open transaction.",
-        )
+    only_open = ui.checkbox("Only open ones", value=True, on_change=page.refresh)
+    page.change(
+        "Abort",
+        {"Transactional id": ""},
+        lambda name: ["txn", "abort", name],
+        page.admin.abort_transaction,
+        "Readers of committed records do not get what it has written in its open transaction.",
     )
-    page.table("By transactional id", "Id,State,Open for,Producer,Epoch,Partitions,Groups", fetch)
-    only_open.on_value_change(page.start(REFRESH_S))
+    page.table("By transactional id", (*HEADINGS, "in", "groups"), fetch)

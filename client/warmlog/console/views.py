@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from warmlog.cli.terminal.json_records import JsonHeader, JsonRecord
 from warmlog.cli.terminal.output import escaped
 from warmlog.console.reading import Row
 from warmlog.errors import InvalidConfig
@@ -14,20 +13,18 @@ from warmlog.extras import install_hint
 NULL, EMPTY = "null", "(empty)"
 PREVIEW = 200
 """Characters of a value in the list."""
-MAX_NODES = 2_000
-"""Of a tree: more is shown as text."""
+MAX_NODES, MAX_DEPTH = 2_000, 60
+"""Of a tree: more is shown as text alone."""
 MAX_FIELDS = 30
 HEX_BYTES = 4096
 
 
 def text_of(data: bytes | None, decoded: Any = None) -> str:
     """Return bytes as text: what is not UTF-8 and what a terminal or a browser would obey is escaped."""
-    if data is None:
-        return NULL
     if decoded is not None:
         return decoded if isinstance(decoded, str) else msgspec.json.encode(decoded, enc_hook=str).decode()
     if not data:
-        return EMPTY
+        return NULL if data is None else EMPTY
     text = data.decode("utf-8", errors="backslashreplace")
     return "".join(each if each in "\n\t" or each.isprintable() else escaped_letter(each) for each in text)
 
@@ -40,15 +37,15 @@ def escaped_letter(letter: str) -> str:
 
 def preview(data: bytes | None, decoded: Any = None) -> str:
     """Return the beginning of a text, in one line."""
-    text = text_of(None if data is None else data[: PREVIEW * 4], decoded).replace("\n", " ")
+    text = text_of(data and data[: PREVIEW * 4], decoded).replace("\n", " ")
     return f"{text[:PREVIEW]}…" if len(text) > PREVIEW else text
 
 
 def hex_of(data: bytes | None) -> str:
     """Return the beginning of the bytes in hex, sixteen a line with their offset and their letters."""
-    lines = []
-    for start in range(0, min(len(data or b""), HEX_BYTES), 16):
-        part = (data or b"")[start : start + 16]
+    lines, shown = [], (data or b"")[:HEX_BYTES]
+    for start in range(0, len(shown), 16):
+        part = shown[start : start + 16]
         letters = "".join(chr(each) if 32 <= each < 127 else "." for each in part)
         lines.append(f"{start:08x}  {part.hex(' '):<47}  {letters}")
     return "\n".join(lines)
@@ -65,68 +62,50 @@ def json_of(data: bytes | None, decoded: Any = None) -> Any:
 
 
 def tree_of(value: Any) -> list[dict[str, Any]]:
-    """Return the nodes of a tree of this value; empty if there would be more than MAX_NODES."""
-    count = 0
+    """Return the nodes of a tree of this value; empty if there would be more than MAX_NODES, or MAX_DEPTH levels."""
+    count, is_too_deep = 0, False
 
-    def node(label: str, each: Any) -> dict[str, Any]:
-        nonlocal count
+    def node(label: str, each: Any, depth: int) -> dict[str, Any]:
+        nonlocal count, is_too_deep
         count += 1
         found: dict[str, Any] = {"id": count, "label": label}
-        inner = each.items() if isinstance(each, dict) else enumerate(each) if isinstance(each, list) else ()
-        if isinstance(each, (dict, list)):
-            found["label"] += f" {'{}' if isinstance(each, dict) else '[]'} {len(each)}"
-        else:
-            found["label"] += f": {msgspec.json.encode(each).decode()}"
-        found["children"] = [node(escaped(str(name)), part) for name, part in inner if count <= MAX_NODES]
+        if not isinstance(each, (dict, list)):
+            return {**found, "label": f"{label}: {msgspec.json.encode(each).decode()}"}
+        is_too_deep |= depth == MAX_DEPTH
+        inner = each.items() if isinstance(each, dict) else enumerate(each)
+        found["label"] += f" {'{}' if isinstance(each, dict) else '[]'} {len(each)}"
+        is_shown = not is_too_deep
+        found["children"] = [
+            node(escaped(str(name)), part, depth + 1) for name, part in inner if is_shown and count <= MAX_NODES
+        ]
         return found
 
-    root = node("value", value)
-    return [root] if count <= MAX_NODES else []
+    root = node("value", value, 0)
+    return [] if is_too_deep or count > MAX_NODES else [root]
 
 
 def fields_of(rows: Sequence[Row], decode: Callable[[Row], Any]) -> tuple[list[str], list[list[str]]]:
     """Return the fields of values that are JSON objects, in the order in which they come, and a line for each row."""
     objects = [value if isinstance(value := json_of(row.value, decode(row)), dict) else {} for row in rows]
     names = list(dict.fromkeys(name for each in objects for name in each))[:MAX_FIELDS]
-    return names, [
-        [text_of(b"", each[name]) if each.get(name) is not None else "" for name in names] for each in objects
-    ]
+    return names, [["" if each.get(name) is None else text_of(b"", each[name]) for name in names] for each in objects]
 
 
-# --- downloads ------------------------------------------------------------------------------------------------------
-
-
-def to_json_lines(rows: Sequence[Row]) -> tuple[bytes, str]:
-    """Return the rows as `warmlog consume --format json` prints them, and the suffix of a file of these."""
-
-    def cell(data: bytes | None) -> tuple[Any, Any]:
-        try:
-            return None if data is None else data.decode(), msgspec.UNSET
-        except UnicodeDecodeError:
-            return data, "base64"
-
-    records = []
-    for row in rows:
-        (key, key_mark), (value, value_mark) = cell(row.key), cell(row.value)
-        headers = [JsonHeader(name, *cell(data)) for name, data in row.headers] or msgspec.UNSET
-        place = (row.topic, row.partition, row.offset, row.timestamp_ms)
-        records.append(JsonRecord(*place, key, value, key_mark, value_mark, headers=headers))
-    return msgspec.json.Encoder().encode_lines(records), "jsonl"
-
-
-def to_parquet(rows: Sequence[Row]) -> tuple[bytes, str]:
-    """Return the rows as a Parquet file, and its suffix. InvalidConfig without pyarrow."""
+def to_parquet(rows: Sequence[Row]) -> bytes:
+    """Return the rows as a Parquet file. InvalidConfig without pyarrow."""
     try:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
         raise InvalidConfig(f"Parquet needs pyarrow: {install_hint('arrow')}") from None
+    header = pa.struct([("name", pa.string()), ("value", pa.binary())])
     kinds = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64()}
     kinds |= {"timestamp_ms": pa.timestamp("ms", "UTC"), "key": pa.binary(), "value": pa.binary()}
-    columns = {name: pa.array([getattr(row, name) for row in rows], kind) for name, kind in kinds.items()}
-    pair = pa.struct([("name", pa.string()), ("value", pa.binary())])
-    headers = [[{"name": name, "value": data} for name, data in row.headers] for row in rows]
-    columns["headers"] = pa.array(headers, pa.list_(pair))
+    kinds |= {"headers": pa.list_(header)}
+    lines = [
+        {**msgspec.structs.asdict(row), "headers": [{"name": name, "value": data} for name, data in row.headers]}
+        for row in rows
+    ]
     sink = pa.BufferOutputStream()
-    parquet.write_table(pa.table(columns), sink)
-    return bytes(sink.getvalue()), "parquet"
+    parquet.write_table(pa.Table.from_pylist(lines, pa.schema(kinds)), sink)
+    return bytes(sink.getvalue())

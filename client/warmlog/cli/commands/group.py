@@ -21,11 +21,13 @@ from warmlog.cli.terminal.paths import DIRECTORY
 from warmlog.cli.terminal.tables import Age, Cell, Count, Instant, human_age, local_time
 
 if TYPE_CHECKING:
-    from warmlog import Admin, GroupDescription, GroupLag, OffsetReset
+    from warmlog import Admin, GroupDescription, GroupLag, MemberDescription, OffsetReset
     from warmlog_broker.tools.adoption.group_offsets import Key
 
 TopicPartition = tuple[str, int]
 
+PARTITION_HEADINGS = ("topic", "partition", "committed", "end", "lag", "behind", "member", "metadata")
+MEMBER_HEADINGS = ("member", "client", "host", "epoch", "reads", "gives up", "last heartbeat")
 TIMES = "2013-07-01T00:00 (without UTC offset it is local time)"
 
 
@@ -94,43 +96,50 @@ def members(group: str, broker: str, as_json: bool) -> None:
     if as_json:
         json_line(_member_documents(found))
         return
-    rows: list[tuple[Cell, ...]] = [
-        (
-            member.instance_id or member.member_id,
-            member.client_id,
-            member.host,
-            member.member_epoch,
-            partitions_text(member.assigned),
-            partitions_text(member.revoking),
-            Instant(member.last_heartbeat_ms),
-        )
-        for member in found.members
-    ]
-    table(("member", "client", "host", "epoch", "reads", "gives up", "last heartbeat"), rows)
+    table(MEMBER_HEADINGS, list(map(member_row, found.members)))
+
+
+def member_row(member: "MemberDescription") -> tuple[Cell, ...]:
+    """Return a row under MEMBER_HEADINGS."""
+    return (
+        member.instance_id or member.member_id,
+        member.client_id,
+        member.host,
+        member.member_epoch,
+        partitions_text(member.assigned),
+        partitions_text(member.revoking),
+        Instant(member.last_heartbeat_ms),
+    )
 
 
 def _show(found: "GroupDescription", lags: "dict[TopicPartition, GroupLag]") -> None:
-    whole = total_lag(lags.values())
-    behind = "" if whole.seconds is None else f", {human_age(round(whole.seconds * 1000))} behind"
-    state = found.state if found.group_epoch == found.target_epoch else f"{found.state}, a new assignment is due"
-    facts(
-        [
-            ("group", found.name),
-            ("state", state),
-            ("members", counted(len(found.members), "member")),
-            ("lag", f"{counted(whole.records, 'record')}{behind}"),
-            ("assignor", found.assignor or "none"),
-            ("epoch", str(found.group_epoch)),
-        ]
-    )
-    readers = {tp: each.instance_id or each.member_id for each in found.members for tp in each.assigned}
-    headings = ["topic", "partition", "committed", "end", "lag", "behind", "member"]
-    if any(lag.metadata for lag in lags.values()):
-        headings.append("metadata")
-    rows = [_row(tp, lags.get(tp), readers.get(tp, ""))[: len(headings)] for tp in sorted({*lags, *readers})]
+    facts([("group", found.name), *facts_of(found, lags).items()])
+    has_metadata = any(lag.metadata for lag in lags.values())
+    headings = PARTITION_HEADINGS if has_metadata else PARTITION_HEADINGS[:-1]
+    rows = [row[: len(headings)] for row in partition_rows(found, lags)]
     if rows:
         line()
         table(headings, rows)
+
+
+def facts_of(found: "GroupDescription", lags: "dict[TopicPartition, GroupLag]") -> dict[str, str]:
+    """Return texts about a group by their names."""
+    whole = total_lag(lags.values())
+    behind = "" if whole.seconds is None else f", {human_age(round(whole.seconds * 1000))} behind"
+    is_assigned = not found.members or found.group_epoch == found.target_epoch
+    return {
+        "state": found.state if is_assigned else f"{found.state}, a new assignment is due",
+        "members": counted(len(found.members), "member"),
+        "lag": f"{counted(whole.records, 'record')}{behind}",
+        "assignor": found.assignor or "none",
+        "epoch": str(found.group_epoch),
+    }
+
+
+def partition_rows(found: "GroupDescription", lags: "dict[TopicPartition, GroupLag]") -> list[tuple[Cell, ...]]:
+    """Return a row under PARTITION_HEADINGS for each partition that the group has read or is to read."""
+    readers = {tp: each.instance_id or each.member_id for each in found.members for tp in each.assigned}
+    return [_row(tp, lags.get(tp), readers.get(tp, "")) for tp in sorted({*lags, *readers})]
 
 
 def _row(tp: TopicPartition, lag: "GroupLag | None", reader: str) -> tuple[Cell, ...]:

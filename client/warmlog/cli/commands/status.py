@@ -198,7 +198,7 @@ async def _with_groups(admin: "Admin", found: BrokerStatus, max_groups: int | No
 
     try:
         listed = await admin.list_groups()
-        groups = await _groups(admin, listed, max_groups)
+        groups = await most_behind(admin, listed, max_groups)
     except UnsupportedVersion:
         return found
     except ApiError as error:
@@ -208,7 +208,7 @@ async def _with_groups(admin: "Admin", found: BrokerStatus, max_groups: int | No
     return found
 
 
-async def _groups(admin: "Admin", listed: "list[GroupListing]", max_groups: int | None) -> list[GroupStatus]:
+async def most_behind(admin: "Admin", listed: "list[GroupListing]", max_groups: int | None) -> list[GroupStatus]:
     """Return the `max_groups` groups with the largest lag: only for these the age is fetched."""
     if max_groups is not None and len(listed) > max_groups:
         lags = await admin.group_lags([each.name for each in listed], with_age=False)
@@ -281,7 +281,7 @@ def _show(found: BrokerStatus, max_topics: int) -> None:
             ("topics", f"{counted(len(found.topics), 'topic')}, {counted(partitions, 'partition')}, {offline} offline"),
             ("records", f"{records:,}, {human_size(size_bytes)}"),
             ("acks=all", f"acknowledges {durability}"),
-            *_facts_of_state(found.state_of_broker),
+            *facts_of_state(found.state_of_broker),
         ]
     )
     line()
@@ -307,7 +307,8 @@ def _show(found: BrokerStatus, max_topics: int) -> None:
         line(f"and {counted(found.further_groups, 'group')} with less lag: `warmlog status` shows all")
 
 
-def _facts_of_state(state: "DescribeStatusResponse | None") -> list[tuple[str, str]]:
+def facts_of_state(state: "DescribeStatusResponse | None") -> list[tuple[str, str]]:
+    """Return what a broker counts, as names and texts; none if it is unknown."""
     if state is None:
         return []
     slowest = [quantile_ms(each, 0.99) for each in state.flushes]

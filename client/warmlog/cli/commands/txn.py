@@ -14,6 +14,8 @@ from warmlog.cli.terminal.tables import Age, Cell, Count, duration_words, human_
 if TYPE_CHECKING:
     from warmlog import TransactionDescription
 
+HEADINGS = ("transactional id", "state", "open for", "partitions", "producer", "epoch")
+
 
 @click.command()
 @click.option("--open", "is_open", is_flag=True, help="Only those with a transaction that has not ended.")
@@ -24,18 +26,19 @@ def list_transactions(is_open: bool, broker: str, as_json: bool) -> None:
     if as_json:
         json_line([document(each) for each in found])
         return
-    rows: list[tuple[Cell, ...]] = [
-        (
-            each.transactional_id,
-            each.state,
-            _if_open(each, Age),
-            Count(len(each.partitions)),
-            each.producer_id if each.job is None else "",
-            each.producer_epoch if each.job is None else "",
-        )
-        for each in found
-    ]
-    table(("transactional id", "state", "open for", "partitions", "producer", "epoch"), rows)
+    table(HEADINGS, list(map(row_of, found)))
+
+
+def row_of(found: "TransactionDescription") -> tuple[Cell, ...]:
+    """Return a row under HEADINGS."""
+    return (
+        found.transactional_id,
+        found.state,
+        _if_open(found, Age),
+        Count(len(found.partitions)),
+        found.producer_id if found.job is None else "",
+        found.producer_epoch if found.job is None else "",
+    )
 
 
 @click.command()

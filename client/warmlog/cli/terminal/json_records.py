@@ -17,7 +17,7 @@ without `partition` its key chooses. `topic`, `offset` and `timestamp_type` have
 import re
 import time
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -30,7 +30,7 @@ from warmlog_protocol.errors import did_you_mean
 
 if TYPE_CHECKING:
     from warmlog import Batch
-    from warmlog.records.batch import Header
+    from warmlog.records.batch import Header, Record
 
 Base64Mark = Literal["base64"] | UnsetType
 Text = str | bytes | None
@@ -106,9 +106,24 @@ def write_json(batch: "Batch", count: int) -> bytes:
     if batch.has_headers:
         for record, headers in zip(records, batch.headers, strict=False):
             if headers:
-                texts = [(name, _text(value)) for name, value in headers]
-                record.headers = [JsonHeader(name, text, _mark(text)) for name, text in texts]
+                record.headers = _json_headers(headers)
     return _encode_lines(records)
+
+
+def write_json_records(records: "Iterable[Record]") -> bytes:
+    """Return each record, of whatever batch, as one line of JSON."""
+    lines = []
+    for record in records:
+        key, value, place = _text(record.key), _text(record.value), (record.topic, record.partition, record.offset)
+        line = JsonRecord(*place, record.timestamp_ms, key, value, _mark(key), _mark(value))
+        line.headers = _json_headers(record.headers) if record.headers else UNSET
+        lines.append(line)
+    return _encode_lines(lines)
+
+
+def _json_headers(headers: "Sequence[Header]") -> list[JsonHeader]:
+    texts = [(name, _text(value)) for name, value in headers]
+    return [JsonHeader(name, text, _mark(text)) for name, text in texts]
 
 
 def _texts(cells: Sequence[bytes | None]) -> list[Text]:

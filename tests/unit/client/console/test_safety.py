@@ -1,16 +1,18 @@
 """Which requests of browsers the console refuses."""
 
+from pathlib import Path
+
 import pytest
 
-from warmlog.console.safety import Rules, policy
+from warmlog.console.safety import POLICY, Place
 
-LOCAL = Rules({"127.0.0.1:7480", "localhost:7480"})
-PROXIED = Rules({"logs.example.org", "127.0.0.1:7480"}, ("https://logs.example.org",))
-ANY_HOST = Rules(None)
+LOCAL = Place("127.0.0.1", 7480)
+PROXIED = Place("127.0.0.1", 7480, origins=("https://logs.example.org",))
+ANY_HOST = Place("0.0.0.0", 7480, Path("console.pem"))
 
 
 @pytest.mark.parametrize(
-    ("rules", "host", "origin", "may_change"),
+    ("place", "host", "origin", "may_change"),
     [
         (LOCAL, "127.0.0.1:7480", None, False),
         (LOCAL, "LOCALHOST:7480", None, False),
@@ -20,12 +22,12 @@ ANY_HOST = Rules(None)
         (ANY_HOST, "10.1.2.3:7480", "https://10.1.2.3:7480", True),
     ],
 )
-def test_pages_of_the_console_may_ask(rules: Rules, host: str, origin: str | None, may_change: bool) -> None:
-    assert rules.refusal(host, origin, may_change=may_change) == ""
+def test_pages_of_the_console_may_ask(place: Place, host: str, origin: str | None, may_change: bool) -> None:
+    assert place.refusal(host, origin, may_change=may_change) == ""
 
 
 @pytest.mark.parametrize(
-    ("rules", "host", "origin", "may_change"),
+    ("place", "host", "origin", "may_change"),
     [
         (LOCAL, "evil.example:7480", None, False),
         (LOCAL, "", None, False),
@@ -39,14 +41,23 @@ def test_pages_of_the_console_may_ask(rules: Rules, host: str, origin: str | Non
         (ANY_HOST, "10.1.2.3:7480", "https://evil.example", True),
     ],
 )
-def test_other_pages_and_other_names_may_not(rules: Rules, host: str, origin: str | None, may_change: bool) -> None:
-    assert rules.refusal(host, origin, may_change=may_change)
+def test_other_pages_and_other_names_may_not(place: Place, host: str, origin: str | None, may_change: bool) -> None:
+    assert place.refusal(host, origin, may_change=may_change)
 
 
 def test_the_policy_lets_pages_load_from_here_alone() -> None:
-    directives = dict(each.strip().split(" ", 1) for each in policy("n").decode().split(";"))
+    directives = dict(each.strip().split(" ", 1) for each in POLICY.format("n").split(";"))
     assert directives["default-src"] == "'none'"
     assert directives["frame-ancestors"] == "'none'"
     assert "unsafe-inline" not in directives["script-src"]
     assert "'nonce-n'" in directives["script-src"]
     assert not [each for each in directives.values() if "http" in each or "*" in each]
+
+
+def test_the_address_and_whether_cookies_need_tls_follow_from_the_place() -> None:
+    assert (LOCAL.address, LOCAL.is_secure) == ("http://127.0.0.1:7480/", False)
+    assert (ANY_HOST.address, ANY_HOST.is_secure) == ("https://0.0.0.0:7480/", True)
+    assert Place("::1", 7480).address == "http://[::1]:7480/"
+    behind = Place("127.0.0.1", 7480, origins=("https://logs.example.org",), root="/console")
+    assert (behind.address, behind.is_secure) == ("https://logs.example.org/console/", True)
+    assert not Place("127.0.0.1", 7480, origins=("https://logs.example.org", "http://127.0.0.1:8080")).is_secure

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warmlog.cli.terminal.json_records import write_json_records
 from warmlog.console import views
 from warmlog.console.reading import Row
 
-ROW = Row("t", 1, 7, 1_700_000_000_000, b"key", b'{"a": 1}', [("h", b"\xff"), ("n", None)], 8)
+ROW = Row("t", 1, 7, 1_700_000_000_000, b"key", b'{"a": 1}', [("h", b"\xff"), ("n", None)])
 
 
 @given(st.binary())
@@ -58,6 +59,11 @@ def test_json_is_a_tree_that_can_be_folded() -> None:
 
 def test_a_tree_with_too_many_parts_and_one_that_is_too_deep_are_not_drawn() -> None:
     assert views.tree_of(list(range(views.MAX_NODES + 1))) == []
+    for depth in (views.MAX_DEPTH + 1, 500):
+        nested = views.json_of(b"[" * depth + b"]" * depth)
+        assert nested is not None
+        assert views.tree_of(nested) == []
+    assert views.tree_of(views.json_of(b"[" * views.MAX_DEPTH + b"]" * views.MAX_DEPTH))
     assert views.json_of(b"[" * 100_000) is None
 
 
@@ -74,9 +80,7 @@ def test_a_decoded_value_is_in_place_of_the_bytes() -> None:
 
 
 def test_json_lines_are_those_of_the_command_line() -> None:
-    content, suffix = views.to_json_lines([ROW])
-    assert suffix == "jsonl"
-    assert json.loads(content) == {
+    assert json.loads(write_json_records([ROW])) == {
         "topic": "t",
         "partition": 1,
         "offset": 7,
@@ -89,7 +93,6 @@ def test_json_lines_are_those_of_the_command_line() -> None:
 
 @pytest.mark.parametrize("rows", [[], [ROW, Row("t", 0, 8, 0, None, None)]])
 def test_parquet_keeps_bytes_and_nulls(rows: list[Row]) -> None:
-    content, _ = views.to_parquet(rows)
-    table = pyarrow.parquet.read_table(io.BytesIO(content))
+    table = pyarrow.parquet.read_table(io.BytesIO(views.to_parquet(rows)))
     assert table.column_names == ["topic", "partition", "offset", "timestamp_ms", "key", "value", "headers"]
     assert table["value"].to_pylist() == [row.value for row in rows]

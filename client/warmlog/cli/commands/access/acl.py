@@ -16,6 +16,7 @@ from warmlog.cli.terminal.output import counted, json_line, line, note, table
 if TYPE_CHECKING:
     from warmlog.admin.access.acls import Acl, AclFields
 
+HEADINGS = ("resource", "name", "principal", "rule", "operation")
 OPERATIONS = (
     "all",
     "read",
@@ -144,11 +145,12 @@ def check(principal: str, operation: str, resources: list[Resource], broker: str
 
 def rule_table(acls: "Sequence[Acl]") -> None:
     """Print the rules."""
-    rows = [
-        (acl.resource_type, f"{acl.name}…" if acl.is_prefix else acl.name, acl.principal, _verb(acl), acl.operation)
-        for acl in acls
-    ]
-    table(("resource", "name", "principal", "rule", "operation"), rows)
+    table(HEADINGS, list(map(rule_row, acls)))
+
+
+def rule_row(acl: "Acl") -> tuple[str, ...]:
+    """Return a row under HEADINGS."""
+    return acl.resource_type, f"{acl.name}{'…' if acl.is_prefix else ''}", acl.principal, _verb(acl), acl.operation
 
 
 def text_of(acl: "Acl") -> str:

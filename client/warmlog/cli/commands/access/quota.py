@@ -14,6 +14,7 @@ from warmlog.cli.terminal.output import json_line, note, table
 if TYPE_CHECKING:
     from warmlog import Admin, QuotaDescription
 
+HEADINGS = ("user", "client id", "limits")
 LIMITS = "producer_byte_rate, consumer_byte_rate, request_rate or connections"
 
 Entity = tuple[str | None, str | None]
@@ -62,10 +63,12 @@ def list_quotas(user: str | None, client_id: str | None, data_dir: Path | None, 
     if as_json:
         json_line(found)
     else:
-        table(
-            ("user", "client id", "limits"),
-            [(quota.user or "", quota.client_id or "", limits_text(quota.limits)) for quota in found],
-        )
+        table(HEADINGS, list(map(quota_row, found)))
+
+
+def quota_row(quota: "QuotaDescription") -> tuple[str, str, str]:
+    """Return a row under HEADINGS."""
+    return quota.user or "", quota.client_id or "", limits_text(quota.limits)
 
 
 @click.command()

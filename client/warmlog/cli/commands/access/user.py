@@ -12,12 +12,14 @@ from warmlog.cli.terminal.options import certain_option, client_options
 from warmlog.cli.terminal.output import counted, json_line, line, note, table
 from warmlog.cli.terminal.paths import ANY_PATH
 from warmlog.cli.terminal.profile import STDIN, read_password
-from warmlog.cli.terminal.tables import Instant, local_time
+from warmlog.cli.terminal.tables import Cell, Instant, local_time
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from warmlog import Admin, UserDescription
+
+HEADINGS = ("user", "kind", "mechanisms", "password since", "old password until")
 
 user_argument = click.argument("name", metavar="NAME", help="The user's name.")
 password_file_option = click.option(
@@ -133,10 +135,11 @@ def list_users(data_dir: Path | None, broker: str, as_json: bool) -> None:
     if as_json:
         json_line(users)
         return
-    headings = ("user", "kind", "mechanisms", "password since", "old password until")
-    rows = []
-    for user in users:
-        until = -1 if user.previous_until is None else round(user.previous_until.timestamp() * 1000)
-        kind, since = "token" if user.is_token else "password", round(user.changed.timestamp() * 1000)
-        rows.append((user.name, kind, ", ".join(user.mechanisms), Instant(since), Instant(until)))
-    table(headings, rows)
+    table(HEADINGS, list(map(user_row, users)))
+
+
+def user_row(user: "UserDescription") -> tuple[Cell, ...]:
+    """Return a row under HEADINGS."""
+    until = -1 if user.previous_until is None else round(user.previous_until.timestamp() * 1000)
+    kind, since = "token" if user.is_token else "password", round(user.changed.timestamp() * 1000)
+    return user.name, kind, ", ".join(user.mechanisms), Instant(since), Instant(until)

@@ -1,6 +1,6 @@
 """`warmlog topic list` and `describe`, and how many records a topic has, how large it is, when it was last written."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -166,17 +166,19 @@ def describe(topic: str, show_all: bool, max_segments: int | None, broker: str, 
         show_held(held)
     if segments and not as_json:
         line()
-        table(
-            ("partition", "segment", "size", "index entries"),
-            [
-                (number, each.base_offset, Size(each.size_bytes), Count(each.index_entries))
-                for number, listed in segments
-                for each in listed
-            ],
-        )
+        table(SEGMENT_HEADINGS, segment_rows(segments))
     errors = [str(partition.error) for partition in found.partitions if partition.error is not None]
     if errors:
         raise CommandFailed("; ".join(errors))
+
+
+def segment_rows(segments: "Iterable[Segments]") -> list[tuple[Cell, ...]]:
+    """Return a row under SEGMENT_HEADINGS for each segment."""
+    return [
+        (number, each.base_offset, Size(each.size_bytes), Count(each.index_entries))
+        for number, listed in segments
+        for each in listed
+    ]
 
 
 def _print(found: "TopicDescription", figures: dict[int, Figures], *, show_all: bool) -> None:
@@ -240,20 +242,20 @@ def retention_words(settings: dict[str, str]) -> str:
 
 
 def _settings_table(found: "TopicDescription", *, show_all: bool) -> None:
-    settings = [
-        (
-            name,
-            setting_text(name, config.value) if is_terminal() else config.value,
-            origin(config),
-            config.description,
-        )
-        for name, config in sorted(found.configs.items())
-        if show_all or origin(config) != BY_DEFAULT
-    ]
+    settings = [row for row in setting_rows(found) if show_all or row[2] != BY_DEFAULT]
     if settings:
-        table(("setting", "value", "origin", "what it does"), settings)
+        plain = [(name, found.configs[name].value, *rest) for name, _, *rest in settings]
+        table(SETTING_HEADINGS, settings if is_terminal() else plain)
     else:
         line("all settings have their defaults (--all shows them)")
+
+
+def setting_rows(found: "TopicDescription") -> list[tuple[str, str, str, str]]:
+    """Return a row under SETTING_HEADINGS for each setting, its value as people write it."""
+    return [
+        (name, setting_text(name, config.value), origin(config), config.description)
+        for name, config in sorted(found.configs.items())
+    ]
 
 
 def origin(config: "ConfigValue") -> str:
@@ -261,6 +263,8 @@ def origin(config: "ConfigValue") -> str:
     return config.origin or (BY_DEFAULT if config.is_default else "topic")
 
 
+SETTING_HEADINGS = ("setting", "value", "origin", "what it does")
+SEGMENT_HEADINGS = ("partition", "segment", "size", "index entries")
 OFFSET_HEADINGS = (
     "partition",
     "leader",
