@@ -76,6 +76,10 @@ def leads(cluster: ClusterProcesses) -> dict[int, int]:
     return {row["node"]: row["leads"] for row in ask(cluster, "brokers")}
 
 
+def is_away(cluster: ClusterProcesses, node: int) -> bool:
+    return {row["node"]: row["state"] for row in ask(cluster, "brokers")}[node] == "away"
+
+
 def all_are_in_sync(cluster: ClusterProcesses) -> bool:
     return not ask(cluster, "status")["not_as_they_should_be"]
 
@@ -160,11 +164,11 @@ def test_only_a_replica_that_may_lack_records_is_left_and_leads_by_an_operators_
         late, leader = row["node"], 3 - row["node"]
         cluster.brokers[late].kill()
         shutil.rmtree(cluster.brokers[late].data_dir)
-        wait_until(lambda: not ask(cluster, "brokers")[late - 1]["endpoints"])
+        wait_until(lambda: is_away(cluster, late))
         run(cluster, "replace", str(late), "--yes")
         produce(cluster.brokers[leader], "u", b"2")
         cluster.brokers[leader].kill()
-        wait_until(lambda: not ask(cluster, "brokers")[leader - 1]["endpoints"])
+        wait_until(lambda: is_away(cluster, leader))
         cluster.brokers[late].start()
         assert "no leader" in run(cluster, "status", code=1)
         run(cluster, "elect", "u", "--unclean", str(late), "--yes", "--wait", "20")
@@ -223,7 +227,7 @@ def test_a_broker_whose_disks_are_lost_is_filled_again(tmp_path: Path) -> None:
         shutil.rmtree(lost.data_dir)
         with pytest.raises(BrokerFailed, match="cluster replace 3"):
             lost.start()
-        wait_until(lambda: {row["node"]: row["state"] for row in ask(cluster, "brokers")}[3] == "away")
+        wait_until(lambda: is_away(cluster, 3))
         assert "1 replica will be filled" in run(cluster, "replace", "3", "--yes")
         lost.start()
         wait_until(lambda: all_are_in_sync(cluster))
