@@ -238,12 +238,9 @@ class ProducerIds:
         self._store = store
         self._next = self._end = store.state.next_producer_id
         """The ids of this broker's block that are not assigned yet."""
-        self._reserving = asyncio.Lock()
-
-    @property
-    def known_below(self) -> int:
+        self.known_below = self._next if store.is_alone else MAX_PRODUCER_ID
         """From this id on, none was ever assigned in the cluster. Another broker may have a block not heard of yet."""
-        return self._next if self._store.is_alone else MAX_PRODUCER_ID
+        self._reserving = asyncio.Lock()
 
     async def give_out(self) -> int:
         """Assign the next id. StorageError if none can be reserved."""
@@ -253,4 +250,6 @@ class ProducerIds:
                 self._end = self._next + BLOCK_IDS
             producer_id = self._next
             self._next += 1
+            if self._store.is_alone:
+                self.known_below = self._next
             return producer_id
