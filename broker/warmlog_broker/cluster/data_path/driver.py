@@ -295,8 +295,8 @@ class Driver:
             self._take_turn(ev.Flushed(held_offset, self.replica.log.truncations))
         if log.log_start_offset > self.replica.log.start and not self._is_raising_start:
             self._take_turn(ev.StartRaised(log.log_start_offset, epochs_of(log)))
-        if log.compaction.first_dirty_offset > self.replica.removed_below:
-            self._take_turn(ev.Compacted(log.compaction.first_dirty_offset))
+        if log.compaction.removed_below > self.replica.removed_below:
+            self._take_turn(ev.Compacted(log.compaction.removed_below))
 
     def _take_turn(self, event: ev.Event) -> None:
         self.replica, actions = step(self.replica, event, self._shell.now_ms())
@@ -386,7 +386,7 @@ class Driver:
             case ev.Truncate(end):
                 start(self._cut(log, lambda: log.truncation.begin(end)))
             case ev.Empty(offset, removed_below):
-                start(self._cut(log, lambda: log.truncation.begin_fully(offset), removed_below))
+                start(self._cut(log, lambda: log.truncation.begin_fully(offset, removed_below=removed_below)))
             case ev.RaiseStart(offset):
                 start(self._raise_start(log, offset))
 
@@ -407,7 +407,7 @@ class Driver:
     async def _write(self, write: ev.Write) -> None:
         self.do(await self._shell.write(self, write))
 
-    async def _cut(self, log: Log, begin: Callable[[], Cut | None], removed_below: int = 0) -> None:
+    async def _cut(self, log: Log, begin: Callable[[], Cut | None]) -> None:
         """Cut the log; if the disk fails, the partition is offline, and its state tells it."""
         in_thread = self._loop.run_in_executor
         try:
@@ -424,7 +424,6 @@ class Driver:
             log.fail(f"a truncation failed: {error}")
         else:
             self.do(ev.Cut(bounds_of(log, self.partition)))
-            self.do(ev.Compacted(removed_below))
 
     async def _raise_start(self, log: Log, offset: int) -> None:
         """Remove what the leader has removed; durable before the leader is told."""

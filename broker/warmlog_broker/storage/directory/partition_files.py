@@ -35,6 +35,14 @@ data that it was to drop is still there::
     log_start_offset: 4000        the log's start afterwards
     full: 0                       1: all earlier data is dropped, and the log starts empty at `offset`
 
+**`removed-below`**: this log was filled by another replica whose log no longer had all keys and tombstones below an
+offset. A replica that has such a key may not follow this one from below the offset, or the key would stay. It is
+written, durably, before the log is emptied to be filled, and never goes down. If it is malformed the log is not
+opened::
+
+    version: 0
+    offset: 4711
+
 **`restart-point`**: from where on a start after a crash checks the active segment. What the log had below `offset` is
 on disk once the recovery point is at or above that: batches, the entries of the indexes, and the state of the
 producers, which is in `<offset>.snapshot`. So a start reads none of it before it serves; a check in the background does
@@ -71,7 +79,10 @@ METADATA_NAME = "partition.metadata"
 GAPS_NAME = "offset-gaps"
 ROW_GAPS_NAME = "row-gaps"
 TRUNCATION_NAME = "truncation"
+REMOVED_BELOW_NAME = "removed-below"
 RESTART_POINT_NAME = "restart-point"
+STATE_NAMES = (GAPS_NAME, ROW_GAPS_NAME, TRUNCATION_NAME, REMOVED_BELOW_NAME)
+"""What belongs to each copy of a log's files."""
 
 _VERSION_LINE = "version: 0\n"
 
@@ -227,6 +238,23 @@ def cap_at_truncation(directory: Path, stored: StoredState) -> tuple[StoredState
         remove_truncation(directory)
         return stored, None
     return truncation.cap(stored), truncation
+
+
+def write_removed_below(directory: Path, offset: int) -> None:
+    replace_file(directory / REMOVED_BELOW_NAME, _pack(offset=offset))
+
+
+def read_removed_below(directory: Path) -> int:
+    """Read the file; 0 if there is none. StorageError if it is malformed."""
+    path = directory / REMOVED_BELOW_NAME
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return 0
+    (offset,) = _unpack(path, content, ("offset",))
+    if not offset.isdecimal():
+        raise StorageError(f"{path}: expected version 0 and an offset, found {content!r}")
+    return int(offset)
 
 
 class RestartPoint(NamedTuple):

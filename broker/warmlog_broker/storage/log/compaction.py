@@ -21,14 +21,21 @@ if TYPE_CHECKING:
 class LogCompaction:
     """What one log offers to the cleaner."""
 
-    def __init__(self, local: LocalLog, first_dirty_offset: int) -> None:
+    def __init__(self, local: LocalLog, first_dirty_offset: int, copied_removed_below: int) -> None:
         self.first_dirty_offset = first_dirty_offset
         """Where the last compaction ended, for the checkpoint; 0 before the first."""
         self.compacted_below = first_dirty_offset
         """There may be gaps between offsets below this."""
+        self.copied_removed_below = copied_removed_below
+        """As `removed_below`, of the log that this one was filled from; 0 if there was none."""
         self._local = local
         self._bounds = local.bounds
         self._pace: CleaningPace | None = None
+
+    @property
+    def removed_below(self) -> int:
+        """Keys and markers below this may be gone together with what told of their removal."""
+        return max(self.first_dirty_offset, self.copied_removed_below)
 
     def range(self, now_ms: int) -> "CleanableRange":
         """What may be compacted now. May read a header or two."""

@@ -57,7 +57,7 @@ class Log:
         self.appender = LogAppender(self.local)
         self.follower = FollowerAppender(self.local)
         self.flusher = LogFlusher(self.local, has_restart_point=loaded.has_restart_point)
-        self.compaction = LogCompaction(self.local, loaded.first_dirty_offset)
+        self.compaction = LogCompaction(self.local, loaded.first_dirty_offset, loaded.removed_below)
         self.reader = LogReader(self.local, self.compaction)
         self.retention = LogRetention(self.local)
         self.truncation = LogTruncation(self.local, self.compaction, loaded.truncation)

@@ -24,10 +24,8 @@ from msgspec import Struct, field
 
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, pack_epochs
 from warmlog_broker.storage.directory.partition_files import (
-    GAPS_NAME,
     METADATA_NAME,
-    ROW_GAPS_NAME,
-    TRUNCATION_NAME,
+    STATE_NAMES,
     pack_partition_metadata,
 )
 from warmlog_broker.storage.directory.topic_partition import future_directory_name
@@ -192,7 +190,7 @@ class LogCopy(Struct):
             if path.suffix == ".txnindex" and _copy_small(path, target, sync=False):
                 self._unsynced.append(target)
         self._remove_stale_files()
-        for name in (GAPS_NAME, ROW_GAPS_NAME, TRUNCATION_NAME):
+        for name in STATE_NAMES:
             if _copy_small(local.directory / name, self.directory / name, sync=False):
                 self._unsynced.append(self.directory / name)
         source.producers.end_offset = source.log_end_offset

@@ -36,6 +36,7 @@ from warmlog_broker.storage.directory.partition_files import (
     Truncation,
     remove_restart_point,
     remove_truncation,
+    write_removed_below,
     write_truncation,
 )
 from warmlog_broker.storage.log.compaction import LogCompaction
@@ -54,10 +55,14 @@ class Cut(Struct):
     truncation: Truncation
     segment: LogSegment | None
     """What is to be cut; None if everything goes."""
+    removed_below: int = 0
+    """What the log that is to fill this one has removed below; 0 if that is known already."""
     plan: FlushPlan | None = None
 
     def write_down(self) -> None:
         """In any thread: write down, durably, what is to be cut: from here on a crash finishes it. OSError."""
+        if self.removed_below:
+            write_removed_below(self.directory, self.removed_below)
         write_truncation(self.directory, self.truncation)
         remove_restart_point(self.directory)
 
@@ -116,21 +121,23 @@ class LogTruncation:
         end_offset = segment.lookup.end_before(offset)
         return Cut(local.directory, Truncation(end_offset, min(end_offset, self._bounds.log_start_offset)), segment)
 
-    def begin_fully(self, offset: int, log_start_offset: int | None = None) -> Cut:
-        """As `begin`, for `truncate_fully_and_start_at`."""
+    def begin_fully(self, offset: int, log_start_offset: int | None = None, removed_below: int = 0) -> Cut:
+        """As `begin`, for `truncate_fully_and_start_at`; the log is then filled by one that has removed below that."""
         local = self._local
         self._compaction.truncated(offset)
         local.check_online()
         log_start_offset = offset if log_start_offset is None else log_start_offset
         if not 0 <= offset <= log_start_offset:
             raise ValueError(f"{local.directory}: a log cannot begin at {offset} and be read from {log_start_offset}")
-        return Cut(local.directory, Truncation(offset, log_start_offset, is_full=True), None)
+        news = removed_below if removed_below > self._compaction.copied_removed_below else 0
+        return Cut(local.directory, Truncation(offset, log_start_offset, is_full=True), None, news)
 
     def carry_out(self, cut: Cut, now_ms: int) -> None:
         """Take out what is written down, and lower what is known of the log. OSError."""
         local, (end_offset, log_start_offset, *_) = self._local, cut.truncation
         logger.info("%s: truncation to %d (end %d)", local.key.directory_name, end_offset, local.log_end_offset)
         self.pending, local.unchecked = cut.truncation, None
+        self._compaction.copied_removed_below = max(self._compaction.copied_removed_below, cut.removed_below)
         base_offset = -1 if cut.segment is None else cut.segment.base_offset
         for later in reversed(local.segments.higher_segments(base_offset)):
             local.segments.remove(later.base_offset)

@@ -34,6 +34,7 @@ from warmlog_broker.storage.directory.partition_files import (
     mark_row_gaps,
     pack_partition_metadata,
     read_gaps,
+    read_removed_below,
     read_restart_point,
     stored_topic_id,
 )
@@ -130,6 +131,8 @@ class LoadedLog(Struct):
     high_watermark: int = 0
     """As it was stored."""
     first_dirty_offset: int = 0
+    removed_below: int = 0
+    """Of the log that this one was filled from."""
     unchecked: UncheckedRange | None = None
     """What recovery has left to a check in the background."""
     has_restart_point: bool = False
@@ -196,6 +199,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
         is_new_directory=is_new_directory,
         high_watermark=request.stored.offsets.high_watermark,
         first_dirty_offset=request.stored.offsets.first_dirty_offset,
+        removed_below=read_removed_below(request.directory),
         unsynced_segments=[] if report.was_clean else found.segments[:-1],
         truncation=request.truncation,
         unchecked=found.unchecked,

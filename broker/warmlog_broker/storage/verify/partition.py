@@ -17,13 +17,14 @@ from warmlog_broker.storage.directory.data_dir import HIGH_WATERMARKS_NAME, LOG_
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, LeaderEpochs, read_epochs
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_files import (
-    GAPS_NAME,
     METADATA_NAME,
+    REMOVED_BELOW_NAME,
     RESTART_POINT_NAME,
-    ROW_GAPS_NAME,
+    STATE_NAMES,
     TRUNCATION_NAME,
     read_gaps,
     read_partition_metadata,
+    read_removed_below,
     read_restart_point,
     read_truncation,
 )
@@ -75,6 +76,8 @@ def _verify_files(directory: Path, walk: LogWalk) -> None:
     _check_topic_id(directory, walk.expected, report)
     with report.reading(directory / TRUNCATION_NAME, expected="a truncation"):
         read_truncation(directory)
+    with report.reading(directory / REMOVED_BELOW_NAME, expected="an offset"):
+        read_removed_below(directory)
     path = directory / RESTART_POINT_NAME
     if path.exists() and read_restart_point(directory) is None:
         report.find(path, expected="a restart point", found="a damaged file")
@@ -195,7 +198,7 @@ def _list_files(directory: Path) -> _Listing:
             listing.snapshot_offsets.append(base_offset)
         elif kind in KINDS:
             sides.append((base_offset, name))
-        elif name not in (EPOCHS_NAME, METADATA_NAME, TRUNCATION_NAME, GAPS_NAME, ROW_GAPS_NAME, RESTART_POINT_NAME):
+        elif name not in (EPOCHS_NAME, METADATA_NAME, RESTART_POINT_NAME, *STATE_NAMES):
             listing.others.append(name)
     bases = set(listing.base_offsets)
     for base_offset, name in sides:

@@ -14,12 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME
-from warmlog_broker.storage.directory.partition_files import (
-    GAPS_NAME,
-    METADATA_NAME,
-    ROW_GAPS_NAME,
-    TRUNCATION_NAME,
-)
+from warmlog_broker.storage.directory.partition_files import METADATA_NAME, STATE_NAMES
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.storage.recovery.recovery import CUT_SUFFIX
 from warmlog_broker.storage.segment.segment_files import (
@@ -88,7 +83,7 @@ def _is_other(name: str, last_base_offset: int) -> bool:
     offset, kind = split_name(name)
     if kind == SNAPSHOT_SUFFIX:
         return offset <= last_base_offset
-    return name in (EPOCHS_NAME, METADATA_NAME, GAPS_NAME, ROW_GAPS_NAME, TRUNCATION_NAME) or (
+    return name in (EPOCHS_NAME, METADATA_NAME, *STATE_NAMES) or (
         CUT_SUFFIX in name and not name.endswith((CLEANED_SUFFIX, ".tmp"))
     )
 

@@ -161,6 +161,31 @@ async def test_a_leader_with_damage_lets_another_one_lead_and_is_refilled(room: 
     assert room.content(1) == before
 
 
+async def test_a_replica_that_was_refilled_refills_others_after_its_restart_too(room: Room) -> None:
+    await room.create(1, 2, 3, 4, min_isr=1)
+    for number in range(3):
+        await room.produce(b"old-%d" % number)
+    await room.agree(1, 2, 3, 4)
+    for node in (3, 4):
+        await room.stop(node)
+    await room.until(lambda: in_sync(room, 1, 2))
+    for number in range(5):
+        await room.produce(b"new-%d" % number)
+    room.partitions[1].log.compaction.first_dirty_offset = 6  # as if keys were gone with their tombstones
+    await room.start(3)
+    await room.until(lambda: in_sync(room, 1, 2, 3))
+    await room.stop(3)
+    await room.start(3)
+    await room.until(lambda: in_sync(room, 1, 2, 3))
+    for node in (1, 2):
+        await room.stop(node)
+    await room.led(by=3)
+    await room.start(4)
+    await room.until(lambda: in_sync(room, 3, 4))
+    assert room.partitions[4].log.compaction.removed_below == 6
+    assert room.content(4) == room.content(3)
+
+
 async def test_the_last_copy_is_not_given_away_because_of_damage(room: Room) -> None:
     await room.create(1, min_isr=1)
     await room.produce(b"x")

@@ -14,6 +14,7 @@ from unit.broker.storage.log_room import START_MS, LogRoom, read_batches, read_v
 from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
 from warmlog_broker.storage.directory.partition_files import (
+    REMOVED_BELOW_NAME,
     TRUNCATION_NAME,
     Truncation,
     read_truncation,
@@ -343,3 +344,24 @@ def test_a_disk_that_refuses_in_the_middle_takes_the_log_offline_and_the_next_st
     assert "truncation failed" in room.log.local.failure
     room.open()
     assert read_values(room.log) == numbered(4)
+
+
+class TestFilledByAnother:
+    def test_what_the_other_log_has_removed_is_known_after_a_restart(self, room: LogRoom) -> None:
+        filled(room, 3)
+        truncation = room.log.truncation
+        cut = truncation.begin_fully(1, removed_below=7)
+        cut.write_down()
+        truncation.carry_out(cut, NOW_MS)
+        cut.sync()
+        truncation.end(cut)
+        assert room.log.compaction.removed_below == 7
+        assert room.crash().compaction.removed_below == 7
+        room.log.truncation.truncate_fully_and_start_at(2, NOW_MS)
+        assert room.restart().compaction.removed_below == 7, "it never goes down"
+
+    def test_a_malformed_file_is_refused_by_name(self, room: LogRoom) -> None:
+        room.close()
+        (room.directory / REMOVED_BELOW_NAME).write_text("version: 0\noffset: -1\n")
+        with pytest.raises(StorageError, match=f"{REMOVED_BELOW_NAME}: expected version 0 and an offset"):
+            room.open()
