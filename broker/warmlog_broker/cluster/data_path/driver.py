@@ -29,7 +29,7 @@ from warmlog_broker.replication.replica import Replica, accepts_appends
 from warmlog_broker.replication.replica import Role as ReplicaRole
 from warmlog_broker.replication.step import step
 from warmlog_broker.runtime.clock import now_ms as wall_ms
-from warmlog_broker.storage.log.appender import CopiedBatch
+from warmlog_broker.storage.log.appender import CopiedBatch, read_copied
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.reader import FetchData
 from warmlog_broker.storage.log.truncation import Cut
@@ -130,6 +130,8 @@ class Driver:
         """Answers that wait for no news, by node."""
         self._told: dict[int, int] = {}
         """The high watermark that each follower knows."""
+        self._sent: dict[int, int] = {}
+        """From where on batches were last sent to each follower."""
         self._questions: dict[asyncio.Future[None], int] = {}
         """Reads that wait for a confirmation, with the time at which each was asked."""
         self._deletions: dict[asyncio.Future[None], int] = {}
@@ -322,6 +324,7 @@ class Driver:
         """What the other replicas and clients have asked for is not answered in another role."""
         self._held.clear()
         self._told.clear()
+        self._sent.clear()
         waiting = [*self._questions, *self._deletions]
         self._questions, self._deletions = {}, {}
         for question in waiting:
@@ -471,7 +474,7 @@ class Driver:
         """Return the answer to a follower's fetch, which is answered then; None if there is none to answer.
 
         It has at most `max_bytes`, or the first batch if that is larger. Damage in what is to be read is a failure of
-        this replica.
+        this replica. A follower that asks for the same batches again may have refused them: their CRCs are checked.
         """
         said = self._said.pop(node, None)
         if said is not None:
@@ -484,10 +487,13 @@ class Driver:
         if answer.verdict is ev.Verdict.AGREES:
             try:
                 data = log.reader.read(answer.offset, max_bytes, bound="log_end")
+                if data.size_bytes and self._sent.get(node) == answer.offset:
+                    _check(data, self.partition)
             except LostIndex as error:
                 self._shell.start(self._rebuild(error, node))
                 return None
-            except (DamagedLog, CorruptBatch) as error:
+            except (DamagedLog, CorruptBatch, OSError) as error:
+                self.partition.complain(f"damage at offset {answer.offset}: {error}")
                 self.damaged(f"damage at offset {answer.offset}: {error}")
                 return None
             except ApiError as error:
@@ -495,6 +501,8 @@ class Driver:
                 return None
         del self._held[node]
         self._told[node] = answer.high_watermark
+        if data is not None and data.size_bytes:
+            self._sent[node] = answer.offset
         return Reply(answer, self.partition.awaited_below, data)
 
     async def _rebuild(self, lost: LostIndex, node: int) -> None:
@@ -519,6 +527,14 @@ def bounds_of(log: Log, partition: Partition) -> Bounds:
     return Bounds(
         log.log_start_offset, log.log_end_offset, flushed, high_watermark, epochs_of(log), log.local.truncations
     )
+
+
+def _check(data: FetchData, partition: Partition) -> None:
+    """Read what is to be sent, and raise CorruptBatch for a batch whose CRC is wrong.
+
+    It blocks on the disk if the page cache has lost it since it was sent, and raises what `FileSlice.pread` raises.
+    """
+    read_copied(b"".join(piece.pread() for piece in data.slices), 0, name=partition.key.directory_name)
 
 
 def _epochs(copied: list[CopiedBatch]) -> tuple[tuple[int, int], ...]:

@@ -161,6 +161,28 @@ async def test_a_leader_with_damage_lets_another_one_lead_and_is_refilled(room: 
     assert room.content(1) == before
 
 
+async def test_a_leader_whose_batch_followers_refuse_finds_that_it_has_damage(room: Room) -> None:
+    await room.create(1, 2, 3)
+    for number in range(3):
+        await room.produce(b"value-%d" % number)
+        if number == 0:
+            await room.agree(1, 2, 3)
+            await room.stop(3)
+    before = room.content(2)
+    (path,) = (room.path / "1").glob("*/*.log")
+    content = path.read_bytes()
+    position = content.index(b"value-1")
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(b"VALUE")  # the header is whole: only who checks the CRC sees it
+    await room.start(3)
+    await room.led(by=2)
+    await room.until(lambda: in_sync(room, 1, 2, 3))
+    await room.produce(b"more")
+    await room.agree(1, 2, 3)
+    assert room.content(1).startswith(before)
+
+
 async def test_a_replica_that_was_refilled_refills_others_after_its_restart_too(room: Room) -> None:
     await room.create(1, 2, 3, 4, min_isr=1)
     for number in range(3):
