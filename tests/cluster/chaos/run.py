@@ -141,7 +141,7 @@ class Groups:
     async def finish(self, notes: Notes, ends: dict[int, int]) -> list[str]:
         """Wait until all is read and decided; return what is wrong with the transactions."""
         with contextlib.suppress(TimeoutError):  # the checker says what is missing
-            await asyncio.wait_for(self._members.wait_until_done(self._address, ends, self._notes_of(notes)), SETTLE_S)
+            await self._members.wait_until_done(self._address, ends, self._notes_of(notes), patience_s=SETTLE_S)
         self._notes_of(notes).events = self._members.events()
         await self._transactions.finish(self._address, SETTLE_S)
         return [f"{kind}: {text}" for kind, text in self._transactions.check()]

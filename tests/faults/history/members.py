@@ -129,11 +129,18 @@ class Members:
             except WarmlogError:  # while the broker is down
                 await asyncio.sleep(0.05)
 
-    async def wait_until_done(self, address: str, ends: dict[int, int], notes: GroupNotes) -> None:
-        """Return once everything below `ends` is committed."""
-        async with Admin(address) as admin:
+    async def wait_until_done(
+        self, address: str, ends: dict[int, int], notes: GroupNotes, *, patience_s: float
+    ) -> None:
+        """Return once everything below `ends` is committed. TimeoutError if nothing more is for `patience_s`."""
+        now_s = asyncio.get_running_loop().time
+        before: dict[int, int] = {}
+        async with asyncio.timeout(patience_s) as waiting, Admin(address) as admin:
             while (committed := await self._committed(admin)) != ends:
                 self.check()
+                if committed != before:
+                    waiting.reschedule(now_s() + patience_s)
+                before = committed
                 await asyncio.sleep(0.1)
         notes.committed.append(committed)
 

@@ -111,7 +111,8 @@ def run(
     operations the power goes and what it leaves. It does not decide what the clients have done by then, and so neither
     where a fault hits them: that is timing. The same seed repeats the same faults, not the same history.
 
-    At the end the group has `group_timeout_s` to read everything. It never does if the log has lost what it committed.
+    At the end the group reads everything, and has `group_timeout_s` for each commit that goes further. One never does
+    if the log has lost what the group committed.
     Each writer pauses for `pause_s` after every 20 records or a transaction.
     """
     try:
@@ -266,7 +267,7 @@ async def _finish_reading(target: Target, notes: Notes, timeout_s: float) -> Non
     for members in target.members:
         group = notes.groups[members.group]
         with contextlib.suppress(TimeoutError):  # the checker says what is missing
-            await asyncio.wait_for(members.wait_until_done(target.proxy.address, ends, group), timeout_s)
+            await members.wait_until_done(target.proxy.address, ends, group, patience_s=timeout_s)
         group.events = members.events()
 
 
