@@ -58,10 +58,18 @@ def broker_addresses(metadata: MetadataResponse, dialled: Address) -> dict[int, 
     }
 
 
+def unknown_topic(name: str) -> UnknownTopicOrPartition:
+    """The error of a topic that does not exist, with what to do."""
+    return UnknownTopicOrPartition(
+        f"topic {name!r} does not exist; `warmlog topic list` shows those that there are, `warmlog topic create` or "
+        "Admin.create_topic creates one"
+    )
+
+
 def topic_error(topic: TopicMetadata) -> ApiError | None:
     """Why the response has no metadata of this topic, if so."""
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return UnknownTopicOrPartition(f"topic {topic.name!r} does not exist")
+        return unknown_topic(topic.name)
     text = topic.error_message or f"topic {topic.name!r}: no metadata"
     return error_from_code(topic.error_code, text) if topic.error_code else None
 

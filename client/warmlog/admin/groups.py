@@ -20,7 +20,7 @@ from warmlog.points import Shift, Target, Where
 from warmlog.texts import checked_text
 from warmlog_protocol import messages as m
 from warmlog_transport.cluster import Topic
-from warmlog_transport.responses import Part, TopicPartition, checked, occupied, partition_range
+from warmlog_transport.responses import Part, TopicPartition, checked, occupied, partition_range, unknown_topic
 from warmlog_transport.retries import Retries
 
 R = TypeVar("R", bound=m.Message)
@@ -94,7 +94,7 @@ class GroupAdmin(Connected):
             raise GroupIdNotFound(f"group {group!r} has no committed offsets: name the partitions to reset")
         for name, number in chosen:
             if name not in topics:
-                raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+                raise unknown_topic(name)
             count = len(topics[name].partitions)
             if number >= count:
                 raise UnknownTopicOrPartition(f"topic {name!r} has {partition_range(count)}, not {number}")

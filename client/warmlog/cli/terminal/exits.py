@@ -36,7 +36,6 @@ _NAMES_HERE = {
 }
 """What options of Python are called here."""
 _REMEDIES = {
-    "' does not exist": "; `warmlog topic list` shows those that there are, `warmlog topic create` creates one",
     "max.message.bytes=": "; `warmlog topic alter NAME --set max.message.bytes=8MiB` raises that",
 }
 """What to do about an error with this text."""

@@ -157,7 +157,9 @@ async def test_partitions_take_turns() -> None:
 
 async def test_what_does_not_exist_is_named() -> None:
     async with FakeBroker(t=3) as broker:
-        with pytest.raises(warmlog.UnknownTopicOrPartition, match="topic 'nowhere' does not exist"):
+        with pytest.raises(
+            warmlog.UnknownTopicOrPartition, match=r"topic 'nowhere' does not exist; .*create` or Admin"
+        ):
             await consumer(broker, topics=["nowhere"]).start()
         with pytest.raises(warmlog.UnknownTopicOrPartition, match="partitions 0 to 2, not 3"):
             await consumer(broker, partitions=[(TOPIC, 3)]).start()

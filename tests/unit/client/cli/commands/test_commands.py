@@ -126,10 +126,6 @@ def test_the_lists_of_commands_are_wrapped_and_not_cut() -> None:
     ("error", "told"),
     [
         (
-            warmlog.UnknownTopicOrPartition("topic 'nots' does not exist"),
-            "`warmlog topic list` shows those",
-        ),
-        (
             warmlog.MessageTooLarge("2 MB, at most max.message.bytes=1048588"),
             "NAME --set max.message.bytes=8MiB",
         ),
@@ -142,6 +138,11 @@ def test_the_lists_of_commands_are_wrapped_and_not_cut() -> None:
 )
 def test_errors_of_the_client_name_options_and_remedies_of_the_command_line(error: Exception, told: str) -> None:
     assert told in describe(error)
+
+
+def test_a_transactional_id_that_does_not_exist_is_not_answered_with_the_commands_for_topics() -> None:
+    error = warmlog.TransactionalIdNotFound("transactional id 'pays' does not exist, or has expired")
+    assert describe(error) == str(error)
 
 
 class Rebalancing:
