@@ -55,7 +55,12 @@ async def add_pending_offsets(
     """Keep offsets until a transaction ends. The other broker has seen that it is open."""
     _check_order(services, context)
     return await services.coordinators.groups.add_pending(
-        request.commit, request.principal, request.producer_id, request.producer_epoch, lambda: None
+        request.commit,
+        request.principal,
+        request.producer_id,
+        request.producer_epoch,
+        request.coordinator_epoch,
+        lambda: None,
     )
 
 
@@ -63,7 +68,7 @@ async def commit_offsets_elsewhere(
     services: Services, context: RequestContext, request: m.CommitOffsetsElsewhereRequest
 ) -> m.OffsetCommitResponse:
     """Commit offsets with a transaction of this broker. The other one has checked the rights of the principal."""
-    _broker(context)
+    _check_order(services, context)
     return await commit_within(services, request.commit, request.principal)
 
 
@@ -78,6 +83,7 @@ async def end_pending_offsets(
         request.producer_epoch,
         commits=request.commits,
         keeps_epoch=request.keeps_epoch,
+        coordinator_epoch=request.coordinator_epoch,
     )
     return m.EndPendingOffsetsResponse()
 

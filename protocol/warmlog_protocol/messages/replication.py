@@ -149,6 +149,7 @@ class AddPendingOffsetsRequest(Message, frozen=True):
     principal: str
     producer_id: Int64
     producer_epoch: Int32
+    coordinator_epoch: Int32
 
 
 class CommitOffsetsElsewhereRequest(Message, frozen=True):
@@ -169,6 +170,7 @@ class EndPendingOffsetsRequest(Message, frozen=True):
     producer_epoch: Int32
     commits: bool
     keeps_epoch: bool
+    coordinator_epoch: Int32
 
 
 class EndPendingOffsetsResponse(Message, frozen=True):

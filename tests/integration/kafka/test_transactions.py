@@ -299,6 +299,31 @@ def test_an_offset_that_took_longer_than_its_transaction_is_none_of_the_next(
     assert committed_offsets(broker, "slow-offsets") == [(7, "text")]
 
 
+class FencedGroups:
+    """The groups of a coordinator that another broker has followed, which has added offsets of its own."""
+
+    def __init__(self, groups: Any) -> None:
+        self._groups = groups
+
+    async def add_pending(
+        self, request: Any, principal: str, producer_id: int, epoch: int, coordinator_epoch: int, check: Any
+    ) -> Any:
+        producer = producer_id, epoch
+        await self._groups.add_pending(request, principal, *producer, coordinator_epoch + 1, lambda: None)
+        return await self._groups.add_pending(request, principal, *producer, coordinator_epoch, check)
+
+
+def test_a_client_is_told_by_an_earlier_coordinator_to_look_for_the_present_one(
+    broker: BrokerThread, producer: KafkaTransactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = broker.broker.services.coordinators.transactions
+    producer.client.create("fenced-offsets")
+    assert producer.add_offsets("fenced-offsets") == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(coordinator, "_groups", broker.in_loop(lambda _: FencedGroups(coordinator._groups)))
+        assert producer.commit_offset("fenced-offsets", "fenced-offsets", 5) == ErrorCode.NOT_COORDINATOR
+
+
 ABORTED_CODES = {
     "librdkafka": (NEWEST, ErrorCode.PRODUCER_FENCED),
     "oldest": (OLDEST, ErrorCode.INVALID_PRODUCER_EPOCH),

@@ -100,21 +100,36 @@ class ClusterPendingOffsets:
         self._others = others
 
     async def add_pending(
-        self, request: m.OffsetCommitRequest, principal: str, producer_id: int, epoch: int, check: Callable[[], None]
+        self,
+        request: m.OffsetCommitRequest,
+        principal: str,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        check: Callable[[], None],
     ) -> m.OffsetCommitResponse:
         try:
-            return await self._local.add_pending(request, principal, producer_id, epoch, check)
+            return await self._local.add_pending(request, principal, producer_id, epoch, coordinator_epoch, check)
         except NotCoordinator:
             check()
-        remote = m.AddPendingOffsetsRequest(request, principal, producer_id, epoch)
+        remote = m.AddPendingOffsetsRequest(request, principal, producer_id, epoch, coordinator_epoch)
         return await self._others.ask_coordinator(GROUPS, request.group, remote, m.OffsetCommitResponse)
 
-    async def end_pending(self, group: str, producer_id: int, epoch: int, *, commits: bool, keeps_epoch: bool) -> None:
+    async def end_pending(
+        self, group: str, producer_id: int, epoch: int, *, commits: bool, keeps_epoch: bool, coordinator_epoch: int
+    ) -> None:
         try:
-            await self._local.end_pending(group, producer_id, epoch, commits=commits, keeps_epoch=keeps_epoch)
+            await self._local.end_pending(
+                group,
+                producer_id,
+                epoch,
+                commits=commits,
+                keeps_epoch=keeps_epoch,
+                coordinator_epoch=coordinator_epoch,
+            )
             return
         except NotCoordinator:
-            remote = m.EndPendingOffsetsRequest(group, producer_id, epoch, commits, keeps_epoch)
+            remote = m.EndPendingOffsetsRequest(group, producer_id, epoch, commits, keeps_epoch, coordinator_epoch)
         await self._others.ask_coordinator(GROUPS, group, remote, m.EndPendingOffsetsResponse)
 
     def pending(self) -> Iterator[tuple[str, int, int]]:

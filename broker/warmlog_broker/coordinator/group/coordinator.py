@@ -252,7 +252,13 @@ class GroupCoordinator:
         return outcome
 
     async def add_pending(
-        self, request: m.OffsetCommitRequest, principal: str, producer_id: int, epoch: int, check: Callable[[], None]
+        self,
+        request: m.OffsetCommitRequest,
+        principal: str,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        check: Callable[[], None],
     ) -> m.OffsetCommitResponse:
         """Keep the offsets of `request` until the transaction of this producer ends. `check` raises if it has ended."""
 
@@ -264,7 +270,15 @@ class GroupCoordinator:
                 groups, request, self._topics, now_ms=at_ms, limits=limits, is_transactional=True
             )
             records = offsets.add_pending(
-                groups, request.group, producer_id, epoch, accepted, owner=principal, now_ms=at_ms, limits=limits
+                groups,
+                request.group,
+                producer_id,
+                epoch,
+                accepted,
+                coordinator_epoch=coordinator_epoch,
+                owner=principal,
+                now_ms=at_ms,
+                limits=limits,
             )
             return Decision(records, response)
 
@@ -278,13 +292,22 @@ class GroupCoordinator:
                     if value.offsets:
                         yield group.name, producer_id, value.epoch
 
-    async def end_pending(self, group: str, producer_id: int, epoch: int, *, commits: bool, keeps_epoch: bool) -> None:
+    async def end_pending(
+        self, group: str, producer_id: int, epoch: int, *, commits: bool, keeps_epoch: bool, coordinator_epoch: int
+    ) -> None:
         """End a transaction that commits offsets of `group`, with the epoch of its markers."""
 
         await self._coordinator.carry_out(
             group,
             lambda groups: offsets.end_pending(
-                groups, group, producer_id, epoch, commits=commits, keeps_epoch=keeps_epoch, now_ms=now_ms()
+                groups,
+                group,
+                producer_id,
+                epoch,
+                commits=commits,
+                keeps_epoch=keeps_epoch,
+                coordinator_epoch=coordinator_epoch,
+                now_ms=now_ms(),
             ),
         )
 

@@ -37,7 +37,14 @@ from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import Timer
 from warmlog_broker.topics.topics import Topic
-from warmlog_protocol.errors import ApiError, ConcurrentTransactions, CoordinatorNotAvailable, InvalidTxnState
+from warmlog_protocol.errors import (
+    ApiError,
+    ConcurrentTransactions,
+    CoordinatorNotAvailable,
+    InvalidTxnState,
+    NotCoordinator,
+    TransactionCoordinatorFenced,
+)
 from warmlog_protocol.messages import OffsetCommitRequest, OffsetCommitResponse
 
 TOPIC = "__transactions"
@@ -167,6 +174,9 @@ class TransactionCoordinator:
             return producers.check_open(state, transactional_id, producer, group)
 
         arrived_in = turn()
+        shard = self._coordinator.find(transactional_id)
+        assert shard is not None, "it has the open transaction"
+        coordinator_epoch = shard.partition.leader_epoch
 
         def check() -> None:
             if turn() != arrived_in:
@@ -176,7 +186,10 @@ class TransactionCoordinator:
                 raise InvalidTxnState(f"a late copy of a request: number {sequence}, after {latest}")
             self._offsets_added[transactional_id] = producer, sequence
 
-        return await self._groups.add_pending(request, principal, *producer, check)
+        try:
+            return await self._groups.add_pending(request, principal, *producer, coordinator_epoch, check)
+        except TransactionCoordinatorFenced as error:
+            raise NotCoordinator(f"another broker coordinates {transactional_id!r} now: {error}") from error
 
     async def end(
         self, transactional_id: str, producer: Incarnation, *, commits: bool, keeps_epoch: bool = False

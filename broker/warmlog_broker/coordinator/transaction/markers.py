@@ -59,7 +59,10 @@ class EndWriter:
                 )
             for group in outcome.groups:
                 subject = f"group {group!r}: the end of the transaction of producer {marker.producer_id}"
-                yield _until_written(subject, partial(self._groups.end_pending, group, *marker, **kind))
+                end_pending = partial(
+                    self._groups.end_pending, group, *marker, **kind, coordinator_epoch=coordinator_epoch
+                )
+                yield _until_written(subject, end_pending)
 
 
 async def _mark(enrolled: PartitionId, end: Callable[[], Awaitable[bool]], left_open: set[PartitionId]) -> None:

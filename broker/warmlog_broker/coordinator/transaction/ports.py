@@ -29,11 +29,17 @@ class PendingOffsets(Protocol):
     """Offsets that wait in groups for the end of a transaction: see `GroupCoordinator`."""
 
     async def add_pending(
-        self, request: OffsetCommitRequest, principal: str, producer_id: int, epoch: int, check: Callable[[], None]
+        self,
+        request: OffsetCommitRequest,
+        principal: str,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        check: Callable[[], None],
     ) -> OffsetCommitResponse: ...
 
     async def end_pending(
-        self, group: str, producer_id: int, epoch: int, *, commits: bool, keeps_epoch: bool
+        self, group: str, producer_id: int, epoch: int, *, commits: bool, keeps_epoch: bool, coordinator_epoch: int
     ) -> None: ...
 
     def pending(self) -> Iterator[tuple[str, int, int]]: ...

@@ -328,13 +328,15 @@ def add_pending(
     epoch: int,
     offsets: Mapping[PartitionId, OffsetValue],
     *,
+    coordinator_epoch: int,
     owner: str = "",
     now_ms: int,
     limits: Limits,
 ) -> list[Record]:
     """Return the records that add `offsets` to the transaction of this producer and epoch.
 
-    InvalidProducerEpoch; OffsetMetadataTooLarge if that makes more than MAX_PENDING_BYTES.
+    InvalidProducerEpoch; TransactionCoordinatorFenced, as `end_pending`; OffsetMetadataTooLarge if that makes more than
+    MAX_PENDING_BYTES.
     """
     found = groups.get(group)
     present = found.pending.get(producer_id) if found else None
@@ -342,13 +344,14 @@ def add_pending(
         raise errors.InvalidProducerEpoch(
             f"group {group!r}: producer {producer_id}, epoch {epoch} is fenced by {present.epoch}"
         )
+    _check_coordinator(group, producer_id, present, coordinator_epoch)
     earlier = present.offsets if present is not None and present.epoch == epoch else ()
     merged = {PartitionId(each.topic_id, each.partition): each.value for each in earlier}
     merged |= offsets
     packed = tuple(PendingOffset(*partition, value) for partition, value in merged.items())
     if not offsets:
         return []
-    value = PendingValue(epoch, now_ms, packed)
+    value = PendingValue(epoch, now_ms, packed, coordinator_epoch)
     record = put(PendingKey(group, producer_id), value)
     size_bytes = len(record.value or b"") + len(packed) * len(group.encode())
     if size_bytes > MAX_PENDING_BYTES:
@@ -368,24 +371,36 @@ def end_pending(
     *,
     commits: bool,
     keeps_epoch: bool = False,
+    coordinator_epoch: int,
     now_ms: int,
 ) -> Decision[None]:
     """End the producer's transaction with the epoch of its markers. Repeating this has no effect.
 
     A commit is for the epoch before it, or the same with `keeps_epoch`: offsets of another one, as an old copy of the
-    log may have, are dropped.
+    log may have, are dropped. TransactionCoordinatorFenced if a newer coordinator has added or ended offsets of this
+    producer: with `keeps_epoch`, nothing else tells a late end from one of the next transaction.
     """
     found = groups.get(group)
     present = found.pending.get(producer_id) if found else None
     ended_epoch = epoch if keeps_epoch else epoch - 1
     if present is not None and present.epoch > ended_epoch:
         return Decision((), None)
+    _check_coordinator(group, producer_id, present, coordinator_epoch)
     committed = present.offsets if present is not None and commits and present.epoch == ended_epoch else ()
     records = [
         put(OffsetKey(group, each.topic_id, each.partition), replace(each.value, committed_at_ms=now_ms))
         for each in committed
     ]
-    return Decision([*records, put(PendingKey(group, producer_id), PendingValue(epoch, now_ms))], None)
+    ended = PendingValue(epoch, now_ms, (), coordinator_epoch)
+    return Decision([*records, put(PendingKey(group, producer_id), ended)], None)
+
+
+def _check_coordinator(group: str, producer_id: int, present: PendingValue | None, coordinator_epoch: int) -> None:
+    if present is not None and coordinator_epoch < present.coordinator_epoch:
+        raise errors.TransactionCoordinatorFenced(
+            f"group {group!r}: producer {producer_id}, coordinator epoch {coordinator_epoch} is fenced by "
+            f"{present.coordinator_epoch}"
+        )
 
 
 def check_stable(group: Group, partitions: Iterable[PartitionId]) -> None:

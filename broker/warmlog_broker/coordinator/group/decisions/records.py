@@ -16,7 +16,8 @@ kind  key             fields of the key            fields of the value
 6     OffsetKey       group, topic id, partition   offset, leader epoch, metadata, name of the topic, time of the commit
 7     PendingKey      group, producer id           producer epoch, time of the change, offsets that its open transaction
                                                    commits (topic id, partition, as the value of an OffsetKey); without
-                                                   any, the epoch in which its last transaction ended
+                                                   any, the epoch in which its last transaction ended; the highest epoch
+                                                   of a transaction coordinator that has changed it (-1: not known)
 8     ClassicKey      group                        of a group of Kafka's classic protocol, the last generation that was
                                                    assigned: see `classic/state.SavedRebalance`
 ====  ==============  ===========================  ====================================================================
@@ -128,6 +129,7 @@ class PendingValue(Value, frozen=True, tag=VERSION, gc=False):
     epoch: int
     at_ms: int
     offsets: tuple[PendingOffset, ...] = ()
+    coordinator_epoch: int = -1
 
 
 CODEC: RecordCodec[OfGroup] = RecordCodec(

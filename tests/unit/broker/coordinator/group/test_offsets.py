@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from present import present
@@ -13,7 +14,7 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import PartitionId, Record
 from warmlog_broker.coordinator.group.decisions import offsets
 from warmlog_broker.coordinator.group.decisions.offsets import add_pending, end_pending
-from warmlog_broker.coordinator.group.decisions.records import OffsetValue
+from warmlog_broker.coordinator.group.decisions.records import OffsetValue, PendingKey, put
 from warmlog_broker.coordinator.group.decisions.state import Groups, Limits
 from warmlog_protocol import errors
 from warmlog_protocol.messages.coordinators.groups import (
@@ -283,20 +284,31 @@ def apply(groups: Groups, records: Iterable[Record]) -> None:
         groups.replay(record)
 
 
-def add(groups: Groups, epoch: int, offset: int) -> None:
-    value = OffsetValue(offset, -1, "", "t", 0)
-    apply(groups, add_pending(groups, "g", PRODUCER, epoch, {PART: value}, now_ms=0, limits=Limits()))
+def add(groups: Groups, epoch: int, offset: int, partition: PartitionId = PART, *, coordinator_epoch: int = 1) -> None:
+    offsets = {partition: OffsetValue(offset, -1, "", "t", 0)}
+    to = {"coordinator_epoch": coordinator_epoch, "now_ms": 0}
+    apply(groups, add_pending(groups, "g", PRODUCER, epoch, offsets, **to, limits=Limits()))
+
+
+def end(
+    groups: Groups, epoch: int, *, commits: bool, keeps_epoch: bool = False, coordinator_epoch: int = 1
+) -> list[Record]:
+    """Returns the records, which are applied."""
+    kind = {"commits": commits, "keeps_epoch": keeps_epoch, "coordinator_epoch": coordinator_epoch}
+    records = list(end_pending(groups, "g", PRODUCER, epoch, **kind, now_ms=0).records)
+    apply(groups, records)
+    return records
 
 
 def test_late_ones_of_a_transaction_that_has_ended_are_refused_and_the_next_one_adds_its_own(groups: Groups) -> None:
     add(groups, EPOCH, 5)
     ended = EPOCH + 1
-    apply(groups, end_pending(groups, "g", PRODUCER, ended, commits=False, now_ms=0).records)
+    end(groups, ended, commits=False)
     with pytest.raises(errors.InvalidProducerEpoch, match="epoch 3 is fenced by 4"):
         add(groups, EPOCH, 6)
-    assert list(end_pending(groups, "g", PRODUCER, ended, commits=True, now_ms=0).records) == []
+    assert end(groups, ended, commits=True) == []
     add(groups, ended, 7)
-    apply(groups, end_pending(groups, "g", PRODUCER, ended + 1, commits=True, now_ms=0).records)
+    end(groups, ended + 1, commits=True)
     group = present(groups.get("g"))
     assert group.offsets[PART].offset == 7
 
@@ -305,28 +317,52 @@ def test_transactions_of_one_epoch_add_their_offsets_one_after_the_other(groups:
     for offset, commits in ((5, True), (6, False), (7, True)):
         add(groups, EPOCH, offset)
         for _ in range(2):
-            ended = end_pending(groups, "g", PRODUCER, EPOCH, commits=commits, keeps_epoch=True, now_ms=0)
-            apply(groups, ended.records)
+            end(groups, EPOCH, commits=commits, keeps_epoch=True)
         group = present(groups.get("g"))
         assert not group.pending[PRODUCER].offsets
         assert group.offsets[PART].offset == (offset if commits else 5)
-    apply(groups, end_pending(groups, "g", PRODUCER, EPOCH - 1, commits=True, keeps_epoch=True, now_ms=0).records)
+    end(groups, EPOCH - 1, commits=True, keeps_epoch=True)
     assert present(groups.get("g")).pending[PRODUCER].epoch == EPOCH
+
+
+def test_what_a_coordinator_sends_late_is_none_of_the_next_transaction_of_the_same_epoch(groups: Groups) -> None:
+    """Another broker coordinates the transactional id by then."""
+    add(groups, EPOCH, 5, coordinator_epoch=1)
+    end(groups, EPOCH, commits=True, keeps_epoch=True, coordinator_epoch=2)
+    with pytest.raises(errors.TransactionCoordinatorFenced, match="coordinator epoch 1 is fenced by 2"):
+        add(groups, EPOCH, 6, coordinator_epoch=1)
+    add(groups, EPOCH, 9, coordinator_epoch=2)
+    with pytest.raises(errors.TransactionCoordinatorFenced, match="coordinator epoch 1 is fenced by 2"):
+        end(groups, EPOCH, commits=True, keeps_epoch=True, coordinator_epoch=1)
+    end(groups, EPOCH, commits=False, keeps_epoch=True, coordinator_epoch=2)
+    assert present(groups.get("g")).offsets[PART].offset == 5
+
+
+def test_pending_offsets_that_know_no_coordinator_are_added_to_and_end(groups: Groups) -> None:
+    """As an earlier version has written them."""
+    add(groups, EPOCH, 5)
+    record = put(PendingKey("g", PRODUCER), present(groups.get("g")).pending[PRODUCER])
+    *before, coordinator_epoch = msgspec.msgpack.decode(present(record.value))
+    assert coordinator_epoch == 1
+    groups.replay(Record(record.key, msgspec.msgpack.encode(before)))
+    assert present(groups.get("g")).pending[PRODUCER].coordinator_epoch == -1
+    add(groups, EPOCH, 6, coordinator_epoch=0)
+    end(groups, EPOCH + 1, commits=True, coordinator_epoch=0)
+    assert present(groups.get("g")).offsets[PART].offset == 6
 
 
 def test_what_waits_of_an_earlier_transaction_goes_into_no_later_one(groups: Groups) -> None:
     add(groups, EPOCH, 5)  # an older copy of the log, as a restore may have it, does not know how this has ended
     other = PartitionId(PART.topic_id, 1)
-    value = OffsetValue(6, -1, "", "t", 0)
-    apply(groups, add_pending(groups, "g", PRODUCER, EPOCH + 2, {other: value}, now_ms=0, limits=Limits()))
-    apply(groups, end_pending(groups, "g", PRODUCER, EPOCH + 3, commits=True, now_ms=0).records)
+    add(groups, EPOCH + 2, 6, other)
+    end(groups, EPOCH + 3, commits=True)
     group = present(groups.get("g"))
     assert set(group.offsets) == {other}
 
 
 def test_a_commit_takes_no_offsets_of_another_epoch_than_the_one_before(groups: Groups) -> None:
     add(groups, EPOCH, 5)
-    apply(groups, end_pending(groups, "g", PRODUCER, EPOCH + 3, commits=True, now_ms=0).records)
+    end(groups, EPOCH + 3, commits=True)
     group = present(groups.get("g"))
     assert not group.offsets
 
@@ -338,10 +374,11 @@ def test_more_than_one_decision_can_make_committed_is_refused(groups: Groups) ->
     def add_some(first: int) -> None:
         value = OffsetValue(0, -1, "m" * 4096, "t" * 249, 0)
         offsets = {PartitionId(b"t" * 16, number): value for number in range(first, first + 900)}
-        apply(groups, add_pending(groups, name, PRODUCER, EPOCH, offsets, now_ms=0, limits=Limits()))
+        records = add_pending(groups, name, PRODUCER, EPOCH, offsets, coordinator_epoch=1, now_ms=0, limits=Limits())
+        apply(groups, records)
 
     add_some(0)
     with pytest.raises(errors.OffsetMetadataTooLarge, match="the offsets of one transaction with their metadata take"):
         add_some(900)
-    ended = end_pending(groups, name, PRODUCER, EPOCH + 1, commits=True, now_ms=0).records
+    ended = end_pending(groups, name, PRODUCER, EPOCH + 1, commits=True, coordinator_epoch=1, now_ms=0).records
     assert len(ended) == 901

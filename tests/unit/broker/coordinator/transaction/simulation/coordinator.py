@@ -230,7 +230,13 @@ class Coordinator:
                 groups, request, self.topics, now_ms=self.now_ms, limits=GROUP_LIMITS
             )
             records = offsets.add_pending(
-                groups, request.group, *producer, accepted, now_ms=self.now_ms, limits=GROUP_LIMITS
+                groups,
+                request.group,
+                *producer,
+                accepted,
+                coordinator_epoch=self.epoch,
+                now_ms=self.now_ms,
+                limits=GROUP_LIMITS,
             )
             return Decision(records, response)
 
@@ -402,6 +408,7 @@ class Coordinator:
                     *outcome.marker,
                     commits=outcome.commits,
                     keeps_epoch=outcome.keeps_epoch,
+                    coordinator_epoch=self.epoch,
                     now_ms=self.now_ms,
                 ),
                 written,
