@@ -1,8 +1,11 @@
 """The next step of moving a partition to other replicas, and back to its preferred leader. The leader takes the steps.
 
 A reassignment grows (what is missing is added), catches up (until all that stay are in sync), and completes (the others
-leave). Each step is a change of the record, so any leader goes on where the last one was.
+leave). Another target takes it back first: what is added leaves. Each step is a change of the record, so any leader
+goes on where the last one was.
 """
+
+from collections.abc import Sequence
 
 from warmlog_broker.replication.events import Sessions
 from warmlog_broker.replication.record import Cancel, Complete, Grow, HandOver, Nodes, PartitionRecord
@@ -17,12 +20,20 @@ def next_step(
     """
     staying = tuple(node for node in record.replicas if node not in record.removing)
     if target is not None and staying != target:
-        return Cancel() if record.adding or record.removing else Grow(target)
+        if not (record.adding or record.removing):
+            return Grow(target)
+        if record.leader not in record.adding:
+            return Cancel()
+        return _handed_over([node for node in record.isr if node not in record.adding], sessions)
     if not (record.adding or record.removing) or not set(staying) <= set(record.isr):
         return None
     if record.leader not in record.removing:
         return Complete()
-    ready = [node for node in staying if node in sessions and sessions[node].is_ready]
+    return _handed_over(staying, sessions)
+
+
+def _handed_over(nodes: Sequence[int], sessions: Sessions) -> HandOver | None:
+    ready = [node for node in nodes if node in sessions and sessions[node].is_ready]
     return HandOver(ready[0]) if ready else None
 
 

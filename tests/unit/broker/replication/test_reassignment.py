@@ -37,6 +37,22 @@ def test_another_target_takes_the_first_one_back() -> None:
     assert next_step(after(record, rec.Cancel()), (1, 2, 4), SESSIONS) == rec.Grow((1, 2, 4))
 
 
+def test_a_reassignment_is_taken_back_when_a_replica_that_was_added_leads() -> None:
+    record = after(after(after(RECORD, rec.Grow(TARGET)), rec.Expand(4)), rec.Expand(5))
+    record = after(record, rec.HandOver(4))
+    record = after(record, rec.Shrink(frozenset({1, 5})), 4)
+    back = (1, 2, 3)
+    assert next_step(record, back, {4: SESSIONS[4]}) is None, "it waits for one of those that were there before"
+    step = next_step(record, back, SESSIONS)
+    assert step in (rec.HandOver(2), rec.HandOver(3))
+    assert isinstance(step, rec.HandOver)
+    record = after(record, step, 4)
+    assert next_step(record, back, SESSIONS) == rec.Cancel()
+    record = after(record, rec.Cancel(), step.to)
+    assert sorted(record.replicas) == [1, 2, 3]
+    assert record.adding == record.removing == ()
+
+
 def test_the_first_replica_leads_if_it_is_in_sync_and_ready() -> None:
     record = replace(RECORD, leader=2)
     assert preferred_leader(record, SESSIONS) == 1
