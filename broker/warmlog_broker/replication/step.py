@@ -40,8 +40,14 @@ def _deleted(turn: Turn) -> None:
 
 def see(turn: Turn, record: PartitionRecord, revision: int) -> None:
     """Believe a record that is newer than the known one. It settles what was proposed on the known one."""
-    replica = turn.replica
+    replica, known = turn.replica, turn.replica.record
     replica.record, replica.revision, replica.proposal = record, revision, None
+    if record.leader_epoch == known.leader_epoch and record.leader != known.leader:
+        leading.resign(turn)
+        turn.refuse(
+            f"the store has two leaders of the epoch {record.leader_epoch}: {known.leader}, and later {record.leader}"
+        )
+        return
     if record.leader_epoch < replica.log.latest_epoch:
         leading.resign(turn)
         turn.refuse(

@@ -215,6 +215,16 @@ def test_a_record_of_an_older_epoch_than_the_log_is_refused() -> None:
     assert "gone back" in driven.replica.refused
 
 
+def test_a_record_of_the_same_epoch_with_another_leader_is_refused() -> None:
+    for driven in (Driven(), leader()):
+        before = driven.replica.record
+        driven.see(ev.RecordSeen(replace(before, leader=3), 51))
+        assert driven.replica.role is Role.REFUSED
+        assert f"two leaders of the epoch 4: {before.leader}, and later 3" in driven.replica.refused
+        driven.did(ev.Alarm)
+        assert not accepts_appends(driven.replica)
+
+
 def test_an_operator_makes_a_replica_lead_that_is_not_eligible() -> None:
     driven = Driven(replace(RECORD, leader=NO_LEADER, isr=(), elr=(3,)))
     driven.see(ev.RecoveryAsked("by hand"))
