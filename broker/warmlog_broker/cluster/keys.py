@@ -172,8 +172,12 @@ class Keys:
     def partition(self, topic_id: bytes, number: int) -> str:
         return f"{self.partitions(topic_id)}{number}"
 
+    def orders(self, topic_id: bytes) -> str:
+        """Return what the keys of the orders for a topic's partitions begin with."""
+        return f"{self.prefix}orders/{topic_id.hex()}/"
+
     def order(self, topic_id: bytes, number: int) -> str:
-        return f"{self.prefix}orders/{topic_id.hex()}/{number}"
+        return f"{self.orders(topic_id)}{number}"
 
     def drained(self, node: int) -> str:
         return f"{self.prefix}drained/{node}"

@@ -36,7 +36,7 @@ async def settled(
 ) -> Succeeded | Failed:
     """Return the outcome of a transaction whose values have the author `by`, which no other transaction has.
 
-    The compares are of the keys that it changes, so it is applied once. After Failed the items are those of the keys.
+    What it puts is compared, so it is applied once. After Failed the items are those of the keys.
     Raises RequestTimedOut if the outcome is not known in time, and the errors of `Coordination.txn`.
     """
     deadline_s, pause_s, was_unknown = time.monotonic() + timeout_s, PAUSE_S, False

@@ -5,7 +5,7 @@ it is sent again, the same, until the outcome is: the author in its values tells
 change is reported once the view has it.
 
 The records of a topic are written before the topic, a part at a time, since etcd limits a transaction: they are nothing
-until the topic is there.
+until the topic is there. Each part compares the topic too: once it has these partitions, no late one replaces a record.
 """
 
 import random
@@ -64,11 +64,12 @@ from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_protocol.errors import InvalidReplicationFactor, StorageError
+from warmlog_protocol.messages import AclBinding
 
 DEFAULT_REPLICAS = 3
 """Of a topic for which none are asked: as many, or as many as there are brokers."""
-RECORDS_A_TRANSACTION = 50
-"""etcd takes 128 operations, and as many compares."""
+KEYS_A_TRANSACTION = 50
+"""Of records, topics, or resources with rules: etcd takes 128 operations, and a topic is two."""
 OUTCOME_TIMEOUT_S = 20.0
 """A request waits so long for the outcome of its transaction."""
 TOMBSTONE_MS = 30 * 86_400_000
@@ -123,20 +124,35 @@ class EtcdStore:
     async def commit(self, changes: Sequence[Entry], *, expected: Version | None = None) -> None:
         """As `ClusterStore.commit`. RequestTimedOut while the outcome is not known, StorageError if etcd refuses.
 
-        All or none, but for topics that are created: of more than `RECORDS_A_TRANSACTION`, the first may remain.
+        All or none, but for topics that are created, and for rules alone: of more than `KEYS_A_TRANSACTION` topics, or
+        resources with rules, the first may be changed without the others.
         """
-        are_topics = any(isinstance(change, TopicCreated) for change in changes)
-        size = RECORDS_A_TRANSACTION if are_topics else len(changes)
-        for at in range(0, len(changes), size or 1):
-            while not await self._committed(changes[at : at + size], expected):
+        for part in self._parts(changes):
+            while not await self._committed(part, expected):
                 if expected is not None:
                     raise Changed
+
+    def _parts(self, changes: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+        """Yield the changes of one transaction after another; no two transactions change the same key."""
+        match changes:
+            case [AclsCreated(rules) | AclsDeleted(rules) as change]:
+                by_key: dict[str, list[AclBinding]] = {}
+                for rule in rules:
+                    by_key.setdefault(self.view.keys.rules(rule), []).append(rule)
+                groups = list(by_key.values())
+                for at in range(0, len(groups), KEYS_A_TRANSACTION):
+                    yield [type(change)([rule for group in groups[at : at + KEYS_A_TRANSACTION] for rule in group])]
+            case _:
+                are_topics = any(isinstance(change, TopicCreated) for change in changes)
+                size = KEYS_A_TRANSACTION if are_topics else len(changes)
+                for at in range(0, len(changes), size or 1):
+                    yield changes[at : at + size]
 
     async def _committed(self, changes: Sequence[Entry], expected: Version | None) -> bool:
         """Return whether the changes were applied; the view has what they were compared with, and was not so."""
         plan = Plan(self._author())
         for change in changes:
-            for part in self._records_of(change):
+            for part in self._records_of(change, expected):
                 if not await self._written(part):
                     return False
             self._plan(plan, change, expected)
@@ -207,28 +223,29 @@ class EtcdStore:
             raise Changed
         return from_bytes(key, item.value, kind)
 
-    def _records_of(self, change: Entry) -> Iterator[Plan]:
-        """Yield the transactions that must come before the one with `change`."""
+    def _records_of(self, change: Entry, expected: Version | None) -> Iterator[Plan]:
+        """Yield the transactions that must come before the one with `change`. Raises Changed."""
         if isinstance(change, TopicCreated):
-            yield from self._new_records(change, range(change.partitions), change.settings, change.replication_factor)
+            yield from self._new_records(change, range(change.partitions), expected)
         elif isinstance(change, PartitionsAdded):
-            topic = self._value(self.view.keys.topic(change.name), TopicValue)
-            entry = self.state.topics[change.name]
-            numbers = range(topic.partitions, change.partitions)
-            yield from self._new_records(entry, numbers, topic.settings, topic.replication_factor)
+            if (topic := self.state.topics.get(change.name)) is None:
+                raise Changed
+            yield from self._new_records(topic, range(topic.partitions, change.partitions), expected)
 
-    def _new_records(
-        self, topic: TopicCreated, numbers: range, settings: dict[str, str], factor: int
-    ) -> Iterator[Plan]:
-        """Yield transactions with records; one that an earlier addition has left is replaced."""
+    def _new_records(self, topic: TopicCreated, numbers: range, expected: Version | None) -> Iterator[Plan]:
+        """Yield transactions with records, applied while the topic is as it is now: only what an earlier addition has
+        left is replaced.
+        """
         if not numbers:
             return
+        unchanged = self._as_read(self.view.keys.topic(topic.name), expected)
+        factor = topic.replication_factor
         first = int.from_bytes(topic.topic_id[:4])
         placed = place(self.view.racks(), partitions=numbers.stop, factor=factor, first=first)
-        min_isr = wanted_min_isr(LogConfig.from_settings(settings, base=self._defaults), factor)
-        for at in range(0, len(numbers), RECORDS_A_TRANSACTION):
-            plan = Plan(self._author())
-            for number in numbers[at : at + RECORDS_A_TRANSACTION]:
+        min_isr = wanted_min_isr(LogConfig.from_settings(topic.settings, base=self._defaults), factor)
+        for at in range(0, len(numbers), KEYS_A_TRANSACTION):
+            plan = Plan(self._author(), {unchanged.key: unchanged})
+            for number in numbers[at : at + KEYS_A_TRANSACTION]:
                 nodes = placed[number]
                 record = PartitionRecord(
                     leader=nodes[0], leader_epoch=0, replicas=nodes, isr=nodes, min_isr=min_isr, by=plan.by
@@ -297,8 +314,8 @@ class EtcdStore:
             case TopicDeleted():
                 plan.delete(compare)
                 plan.operations.append(Delete(keys.folded(change.name)))
-                first = keys.partitions(change.topic_id)
-                plan.operations.append(Delete(first, prefix_end(first)))
+                for first in (keys.partitions(change.topic_id), keys.orders(change.topic_id)):
+                    plan.operations.append(Delete(first, prefix_end(first)))
                 deleted = DeletedValue(name=change.name, partitions=change.partitions, deleted_ms=now_ms())
                 plan.put(ChangedAt(keys.deleted(change.topic_id), 0), deleted)
                 self._plan_forgetting(plan)

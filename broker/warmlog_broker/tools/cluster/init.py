@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from warmlog_broker.cluster.keys import ClusterValue, Keys, to_bytes
 from warmlog_broker.cluster.settling import settled
-from warmlog_broker.cluster.store import RECORDS_A_TRANSACTION, EtcdStore, Plan
+from warmlog_broker.cluster.store import KEYS_A_TRANSACTION, EtcdStore, Plan
 from warmlog_broker.cluster.view import View
 from warmlog_broker.etcd.coordination import ChangedAt, Coordination, Failed, Put
 from warmlog_broker.metadata.log_file import FILE_NAME, read_state
@@ -122,11 +122,11 @@ class _OneBroker(EtcdStore):
         super().__init__(etcd, view)
         self._known = known
 
-    def _new_records(self, topic: TopicCreated, numbers: range, _settings: object, _factor: int) -> Iterator[Plan]:
+    def _new_records(self, topic: TopicCreated, numbers: range, _expected: object) -> Iterator[Plan]:
         node = self.view.node
-        for at in range(0, len(numbers), RECORDS_A_TRANSACTION):
+        for at in range(0, len(numbers), KEYS_A_TRANSACTION):
             plan = Plan(self._author())
-            for number in numbers[at : at + RECORDS_A_TRANSACTION]:
+            for number in numbers[at : at + KEYS_A_TRANSACTION]:
                 record = PartitionRecord(
                     leader=node,
                     leader_epoch=self._known.leader_epoch(topic, number),

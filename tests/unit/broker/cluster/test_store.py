@@ -1,18 +1,19 @@
 """The facts of a cluster in etcd, as two brokers change and see them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from fake_coordination import FakeCoordination
 from waiting import until
 from warmlog_broker.cluster import keys
-from warmlog_broker.cluster.keys import Keys, Registration, to_bytes
+from warmlog_broker.cluster.keys import Keys, OrderValue, Registration, to_bytes
 from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.cluster.store import EtcdStore
 from warmlog_broker.cluster.view import Applied, View
-from warmlog_broker.etcd.coordination import Put
+from warmlog_broker.etcd import coordination as etcd_calls
+from warmlog_broker.etcd.coordination import Compare, Delete, Outcome, Put
 from warmlog_broker.metadata.metadata_log import (
     AclsCreated,
     AclsDeleted,
@@ -147,6 +148,73 @@ async def test_partitions_are_added_and_a_deleted_topic_leaves_its_id(one: Broke
     assert one.store.is_deleted(topic().topic_id)
     assert one.store.deleted_of([topic().topic_id, b"x"]) == [TopicDeleted(topic().topic_id, "a.b", 120)]
     await one.store.commit([topic("a_b", 2)], expected=one.store.version)
+
+
+class Late(FakeCoordination):
+    """etcd as one broker reaches it: a transaction that puts a key arrives when the test lets it."""
+
+    def __init__(self, etcd: FakeCoordination, key: str) -> None:
+        super().__init__()
+        self.store = etcd.store
+        self.key = key
+        self.is_on_its_way, self.arrives = asyncio.Event(), asyncio.Event()
+
+    async def txn(
+        self, compares: Sequence[Compare], operations: Sequence[etcd_calls.Operation], read: Sequence[str] = ()
+    ) -> Outcome:
+        if any(isinstance(each, Put) and each.key == self.key for each in operations):
+            self.is_on_its_way.set()
+            await self.arrives.wait()
+        return await super().txn(compares, operations, read)
+
+
+async def test_a_late_addition_replaces_no_record_of_partitions_that_another_broker_has_added(
+    etcd: FakeCoordination,
+) -> None:
+    key = PartitionKey(topic().topic_id, 1)
+    first, second = Late(etcd, CLUSTER.topic("a.b")), Late(etcd, CLUSTER.partition(*key))
+    added = PartitionsAdded(topic().topic_id, "a.b", 2)
+    async with Broker(etcd, 3) as three, Broker(first, 1) as one, Broker(second, 2) as two:
+        await three.store.commit([topic(partitions=1)])
+        await one.knows(three)
+        first_addition = asyncio.create_task(one.store.commit([added], expected=one.store.version))
+        await first.is_on_its_way.wait()
+        record = one.view.records[key].record
+        await etcd.txn([], [Delete(CLUSTER.broker(record.leader))])
+        await until(lambda: two.view.revision == etcd.store.revision)
+        second_addition = asyncio.create_task(two.store.commit([added], expected=two.store.version))
+        await second.is_on_its_way.wait()
+        first.arrives.set()
+        await first_addition
+        second.arrives.set()
+        with pytest.raises(Changed):
+            await second_addition
+        await one.knows(two)
+        assert one.store.state.topics["a.b"].partitions == 2
+        assert one.view.records[key].record == record
+
+
+async def test_a_deleted_topic_leaves_no_orders(etcd: FakeCoordination, one: Broker) -> None:
+    await one.store.commit([topic(), topic("other", 2)])
+    for number, partition in ((1, 0), (1, 2), (2, 0)):
+        order = Put(CLUSTER.order(topic(number=number).topic_id, partition), to_bytes(OrderValue(leader=1)))
+        await etcd.txn([], [order])
+    await one.store.commit([TopicDeleted(topic().topic_id, "a.b", 3)])
+    assert set(one.view.orders) == {PartitionKey(topic(number=2).topic_id, 0)}
+
+
+async def test_rules_about_many_resources_are_several_transactions(etcd: FakeCoordination, one: Broker) -> None:
+    names = [f"t{number}" for number in range(500)] * 2
+    operations = [Operation.READ] * 500 + [Operation.WRITE] * 500
+    rules = [
+        AclBinding("User:u", operation, ResourceType.TOPIC, name)
+        for name, operation in zip(names, operations, strict=True)
+    ]
+    await one.store.commit([AclsCreated(rules)], expected=one.store.version)
+    assert set(one.store.state.acls) == set(rules)
+    await one.store.commit([AclsDeleted(rules)], expected=one.store.version)
+    assert one.store.state.acls == {}
+    assert max(len(operations) for _, operations in etcd.transactions) <= 128, "as many as etcd takes"
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3])
