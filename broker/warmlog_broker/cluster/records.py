@@ -19,6 +19,7 @@ from warmlog_broker.etcd.coordination import (
 )
 from warmlog_broker.replication.events import Outcome, Write, Written
 from warmlog_broker.replication.record import PartitionRecord, from_bytes, to_bytes
+from warmlog_protocol.errors import WarmlogError
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +55,8 @@ class Records:
     async def write(self, partition: PartitionKey, write: Write) -> Written:
         """Write a record if its conditions hold, and return what became of it.
 
-        A write that etcd refuses is of unknown outcome too: it is sent again until an operator has mended the reason.
+        A write that etcd refuses is of unknown outcome too, as is one that meets a record that cannot be read: it is
+        sent again until an operator has mended the reason.
         """
         if self._is_frozen():
             return Written(write.number, Outcome.UNKNOWN)
@@ -70,20 +72,27 @@ class Records:
             case Succeeded(revision):
                 return Written(write.number, Outcome.SUCCEEDED, revision)
             case Failed(_, items):
-                seen = _seen(items[key]) if key in items else None
-                if seen is None:
+                if key not in items:
                     return Written(write.number, Outcome.FAILED)
+                if (seen := _seen(items[key])) is None:
+                    return Written(write.number, Outcome.UNKNOWN)
                 return Written(write.number, Outcome.FAILED, seen.revision, seen.record)
             case _:
                 return Written(write.number, Outcome.UNKNOWN)
 
     async def read(self) -> dict[PartitionKey, Seen]:
-        """Return all records. Raises what `Coordination.range` does."""
+        """Return all records that can be read. Raises what `Coordination.range` does."""
         if self._is_frozen():
             raise WentBack("etcd has lost what it had")
         listing = await self._etcd.range(self._keys.records, prefix_end(self._keys.records))
-        return {self.partition_of(item.key): _seen(item) for item in listing.items}
+        found = {self.partition_of(item.key): _seen(item) for item in listing.items}
+        return {key: seen for key, seen in found.items() if seen is not None}
 
 
-def _seen(item: Item) -> Seen:
-    return Seen(from_bytes(item.value), item.changed)
+def _seen(item: Item) -> Seen | None:
+    """Return None, and say so, for a record that cannot be read: it is only its own partition that waits then."""
+    try:
+        return Seen(from_bytes(item.value), item.changed)
+    except WarmlogError as error:
+        _log.error("%s in etcd: %s", item.key, error)
+        return None
