@@ -1,7 +1,5 @@
 """Who stands for election, and when."""
 
-from collections.abc import Mapping
-
 from warmlog_broker.replication.events import Sessions, Times
 from warmlog_broker.replication.record import NO_LEADER, Elect, Nodes, PartitionRecord
 
@@ -35,17 +33,6 @@ def standing_at_ms(
         return None
     at_ms = vacant_since_ms + order.index(node) * times.rank_ms
     return at_ms if record.leader == NO_LEADER else max(at_ms, heard_ms + times.grace_ms)
-
-
-def fullest(record: PartitionRecord, ends: Mapping[int, tuple[int, int]]) -> int | None:
-    """Return the replica that should be asked to recover a partition without eligible replicas: it has most.
-
-    `ends` has the last epoch and the end of each log that is known. None if one that may have more is not known, or if
-    there are eligible replicas.
-    """
-    if record.eligible or not record.last_known_elr or not ends.keys() >= set(record.last_known_elr):
-        return None
-    return max(record.last_known_elr, key=lambda node: ends[node])
 
 
 def candidacy(record: PartitionRecord, sessions: Sessions, recovering: str = "") -> Elect:

@@ -42,10 +42,3 @@ def test_an_election_needs_that_the_leader_is_not_registered() -> None:
     assert election.conditions(RECORD, 2, 12) == {2: 12, 1: 0}
     assert election.conditions(replace(RECORD, leader=NO_LEADER), 2, 12) == {2: 12}
     assert election.candidacy(RECORD, READY).dead == {1}
-
-
-def test_a_partition_without_eligible_replicas_is_recovered_from_the_fullest_when_all_are_known() -> None:
-    record = replace(RECORD, leader=NO_LEADER, isr=(), last_known_elr=(2, 3))
-    assert election.fullest(record, {2: (4, 70)}) is None
-    assert election.fullest(record, {2: (4, 70), 3: (5, 60)}) == 3
-    assert election.fullest(replace(record, elr=(1,)), {2: (4, 70), 3: (5, 60)}) is None
