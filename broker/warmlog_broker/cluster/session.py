@@ -73,6 +73,8 @@ class Session:
         self.described = described
         self._ttl_s = max(1, round(timeout_ms / 1000))
         self._value = Registration(uuid="", endpoints={}, peer_listener="", directories=[])
+        self._is_ready = True
+        """What the others shall know: a write of it that is lost is made again as the lease is kept alive."""
         self._lease = 0
         self._is_lost = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -101,13 +103,13 @@ class Session:
     async def register(self, *, was_clean: bool) -> None:
         """Register, in place of the former registration of this node, which must be dead."""
         described = self.described
+        self._is_ready = self._view.node not in self._view.drained
         self._value = Registration(
             uuid="",
             endpoints=described.endpoints,
             peer_listener=described.peer_listener,
             directories=described.directories,
             rack=described.rack,
-            is_ready=self._view.node not in self._view.drained,
             was_clean=was_clean,
         )
         await self.unregister()
@@ -133,11 +135,15 @@ class Session:
         self._is_lost.set()
 
     async def tell(self, *, is_ready: bool) -> None:
-        """Tell the others whether this broker may be elected: not if it stops, or is drained."""
-        self._value = replace(self._value, is_ready=is_ready)
-        if self._view.frozen:
+        """Tell the others whether this broker may be elected: not if it stops, or is drained.
+
+        On return they may not know yet, if etcd does not answer: they are told again as the lease is kept alive.
+        """
+        self._is_ready = is_ready
+        if self._view.frozen or not self.broker_epoch:
             return
-        key, value = self._view.keys.broker(self._view.node), replace(self._value, by=self._author())
+        key = self._view.keys.broker(self._view.node)
+        value = replace(self._value, by=self._author(), is_ready=is_ready)
         compares, put = [CreatedAt(key, self.broker_epoch)], Put(key, to_bytes(value), self._lease)
         try:
             await settled(self._etcd, value.by, compares, [put], timeout_s=RETRY_S)
@@ -168,7 +174,7 @@ class Session:
         key = self._view.keys.broker(self._view.node)
         while True:
             self._lease = await self._etcd.grant(self._ttl_s)
-            value = replace(self._value, uuid=str(uuid4()), by=self._author())
+            value = replace(self._value, uuid=str(uuid4()), by=self._author(), is_ready=self._is_ready)
             put = Put(key, to_bytes(value), self._lease)
             try:
                 done = await settled(self._etcd, value.by, [CreatedAt(key, 0)], [put])
@@ -194,7 +200,7 @@ class Session:
         await settled(self._etcd, self._author(), [CreatedAt(key, item.created)], [Delete(key)])
 
     async def _keep_alive(self) -> None:
-        """Keep the lease alive, and register again when it was lost."""
+        """Keep the lease alive, register again when it was lost, and tell again what the others were not told."""
         pause_s = self._ttl_s / 3
         while True:
             try:
@@ -212,6 +218,8 @@ class Session:
                     self.broker_epoch = 0
                     await self.unregister()
                     await self._register()
+                if not self._is_told():
+                    await self.tell(is_ready=self._is_ready)
                 pause_s = self._ttl_s / 3
             except Exception as error:
                 is_known = isinstance(error, WarmlogError)
@@ -222,6 +230,11 @@ class Session:
         """Return whether the view, which is not before the registration, has it no more."""
         registered = self._view.brokers.get(self._view.node)
         return registered is None or registered.broker_epoch != self.broker_epoch
+
+    def _is_told(self) -> bool:
+        """Return whether the view has of this broker what the others shall know."""
+        registered = self._view.brokers.get(self._view.node)
+        return registered is not None and registered.value.is_ready == self._is_ready
 
     async def _beat(self) -> None:
         while True:

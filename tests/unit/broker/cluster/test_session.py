@@ -192,3 +192,33 @@ async def test_a_new_broker_epoch_is_told_although_the_view_had_it_first(tmp_pat
         await until(lambda: len(told) == 1)
         (own, seen) = told[0]
         assert own == seen
+
+
+async def test_that_a_broker_may_lead_again_is_told_once_etcd_answers(
+    etcd: FakeCoordination, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    async with broker_on(etcd, tmp_path / "d") as broker:
+        await broker.start()
+        first = broker.session.broker_epoch
+        await broker.session.tell(is_ready=False)
+        await until(lambda: not broker.view.brokers[1].value.is_ready)
+        etcd.is_away = True
+        await broker.session.tell(is_ready=True)
+        etcd.is_away = False
+        broker.session.begin()
+        await until(lambda: broker.view.brokers[1].value.is_ready)
+        assert broker.session.broker_epoch == first, "it is the same registration"
+
+
+async def test_what_is_told_while_a_broker_registers_is_not_lost(tmp_path: Path) -> None:
+    etcd = Late()
+    async with broker_on(etcd, tmp_path / "d") as broker:
+        await broker.start()
+        first = broker.session.broker_epoch
+        broker.session.begin()
+        broker.session.renew()
+        await until(lambda: (item := etcd._item(KEYS.broker(1))) is not None and item.created > first)
+        assert broker.session.broker_epoch == 0, "the broker does not know that etcd has its registration"
+        await broker.session.tell(is_ready=False)
+        await until(lambda: (own := broker.view.brokers.get(1)) is not None and not own.value.is_ready)
