@@ -34,10 +34,10 @@ from warmlog_broker.metadata.store import ClusterStore, NodeStore
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, DataDirectory
-from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, latest_epoch
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.recovery.latest_epoch import latest_epoch
 from warmlog_protocol.batch.header import NO_LEADER_EPOCH
 from warmlog_protocol.errors import ApiError, WarmlogError
 
@@ -241,8 +241,8 @@ def _to_begin(assignments: Assignments, directories: DirectorySet, state: Cluste
     later = []
     for key, assigned in assignments.by_key.items():
         if isinstance(assigned, Assigned) and not assigned.is_new:
-            latest = latest_epoch(assigned.directory.partition_path(key) / EPOCHS_NAME)
             known = state.leader_epoch(state.topics[key.topic], key.partition)
+            latest = latest_epoch(assigned.directory.partition_path(key), known)
             if latest > known:
                 later.append(f"{key.directory_name} ({latest}, not {known})")
             if latest > known or key in found:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from warmlog_broker.storage.config import MAX_INT32
 from warmlog_broker.storage.directory.offset_checkpoint import malformed, pack_lines, read_lines
 from warmlog_protocol.batch.header import NO_LEADER_EPOCH, NO_OFFSET
 from warmlog_protocol.errors import StorageError
@@ -38,19 +39,11 @@ def read_epochs(path: Path) -> list[tuple[int, int]]:
         except ValueError:
             raise malformed(path, number, "epoch and start offset", line) from None
         last_epoch, last_offset = epochs[-1] if epochs else (-1, -1)
-        if epoch <= last_epoch or start_offset <= last_offset:
-            raise malformed(path, number, f"an epoch above {last_epoch} from an offset above {last_offset}", line)
+        if not last_epoch < epoch < MAX_INT32 or start_offset <= last_offset:  # the next epoch must be an i32 too
+            expected = f"an epoch from {last_epoch + 1} to {MAX_INT32 - 1} that begins after offset {last_offset}"
+            raise malformed(path, number, expected, line)
         epochs.append((epoch, start_offset))
     return epochs
-
-
-def latest_epoch(path: Path) -> int:
-    """Return the latest epoch in the file at `path`; -1 if it is missing or damaged, which opening the log reports."""
-    try:
-        epochs = read_epochs(path)
-    except (OSError, StorageError):
-        return NO_LEADER_EPOCH
-    return epochs[-1][0] if epochs else NO_LEADER_EPOCH
 
 
 class EpochStart(NamedTuple):

@@ -15,6 +15,7 @@ from warmlog_broker.data_dirs.loader import LoadingProgress
 from warmlog_broker.metadata.metadata_log import Entry, TopicCreated, TopicDeleted
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DataDirectoryError, DirectoryLocked
+from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.validation import check_batch
@@ -78,12 +79,12 @@ class Opened:
         return [each.log for _, group in self.stored.topics for each in group.values()]
 
 
-def append(log: Log | None, producer: tuple[int, int] = (-1, -1)) -> None:
+def append(log: Log | None, producer: tuple[int, int] = (-1, -1), *, leader_epoch: int = 0) -> None:
     assert log is not None
     sequence = -1 if producer[0] < 0 else 0
     batch = batch_of([b"x"], timestamp_ms=NOW_MS, producer=producer, base_sequence=sequence)
     log.appender.append_as_leader(
-        check_batch(batch, 1 << 20), leader_epoch=max(0, log.epochs.latest_epoch), now_ms=NOW_MS
+        check_batch(batch, 1 << 20), leader_epoch=max(leader_epoch, log.epochs.latest_epoch), now_ms=NOW_MS
     )
     plan = present(log.flusher.prepare())
     plan.run()
@@ -130,6 +131,56 @@ def test_a_clean_stop_does_not_raise_the_leader_epoch(tmp_path: Path) -> None:
     assert (tmp_path / CLEAN_MARKER_NAME).exists()
     with Opened(tmp_path) as again:
         assert again.epochs == [0, 0]
+
+
+@pytest.mark.parametrize("content", [None, b"", bytes(20), b"0\n2\n0 0\n", b"0\n1\n9 0\n", b"0\n1\n99999999999 0\n"])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_batches_of_later_epochs_than_the_metadata_log_knows_need_no_epochs_file(
+    tmp_path: Path, is_clean: bool, content: bytes | None
+) -> None:
+    """The metadata log is an earlier copy. The last segment has no batch, as after a roll."""
+    write_entries(tmp_path, TOPIC)
+    earlier = (tmp_path / "metadata.log").read_bytes()
+    for epoch in range(3):
+        with Opened(tmp_path) as opened:
+            assert opened.epochs == [epoch, epoch]
+            append(opened.logs[0], leader_epoch=epoch)
+            if epoch == 2:
+                present(opened.logs[0]).local.roll(NOW_MS)
+                if is_clean:
+                    opened.stop_cleanly()
+    (tmp_path / "metadata.log").write_bytes(earlier)
+    damage_epochs(tmp_path, content)
+    with Opened(tmp_path) as again:
+        log = present(again.logs[0])
+        assert (log.log_end_offset, again.epochs[0]) == (3, 3)
+        assert log.epochs.entries == ((0, 0), (1, 1), (2, 2))
+
+
+@pytest.mark.parametrize("epoch", [7, 2**31 - 2, 2**31 - 1, 99999999999])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_an_epoch_that_only_the_epochs_file_has_is_damage_of_the_file(
+    tmp_path: Path, is_clean: bool, epoch: int
+) -> None:
+    write_entries(tmp_path, TOPIC)
+    with Opened(tmp_path) as opened:
+        append(opened.logs[0])
+        if is_clean:
+            opened.stop_cleanly()
+    damage_epochs(tmp_path, b"0\n1\n%d 0\n" % epoch)
+    with Opened(tmp_path) as again:
+        log = present(again.logs[0])
+        assert (log.log_end_offset, log.epochs.entries) == (1, ((0, 0),))
+        assert again.epochs[0] == (0 if is_clean else 1)
+
+
+def damage_epochs(data_dir: Path, content: bytes | None) -> None:
+    """Replace the epochs file of the first partition, or remove it."""
+    path = data_dir / "t-0" / EPOCHS_NAME
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
 
 
 def test_a_log_that_a_clean_stop_could_not_close_begins_another_leader_epoch(tmp_path: Path) -> None:

@@ -81,7 +81,14 @@ def test_epochs_have_the_same_head_and_must_rise(tmp_path: Path) -> None:
     replace_file(path, pack_epochs(epochs))
     assert path.read_bytes() == b"0\n3\n0 1\n1 2\n2 3\n"
     assert read_epochs(path) == epochs
-    for content in (b"0\n2\n1 5\n1 6\n", b"0\n2\n1 5\n2 5\n", b"0\n1\n1\n", b"0\n1\n-1 5\n", b"0\n1\na b\n"):
+    for content in (
+        b"0\n2\n1 5\n1 6\n",
+        b"0\n2\n1 5\n2 5\n",
+        b"0\n1\n1\n",
+        b"0\n1\n-1 5\n",
+        b"0\n1\na b\n",
+        b"0\n1\n2147483647 5\n",
+    ):
         path.write_bytes(content)
         with pytest.raises(StorageError, match="leader-epoch-checkpoint, line"):
             read_epochs(path)

@@ -1,0 +1,59 @@
+"""The latest leader epoch of a log that is not open yet: a start asks for it before it opens any.
+
+The epochs file has it, and is believed up to the epoch that the cluster's store knows. If it says more, or cannot be
+read, the last batch is looked for, and its epoch counts: it has one, and the file is only a copy. An epoch that begins
+after that batch is in the file alone, and no batch contradicts it.
+"""
+
+from pathlib import Path
+
+from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, EpochStart, read_epochs
+from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
+from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.storage.segment.file_records import FileRecords
+from warmlog_broker.storage.segment.scan import Damage, Place, scan
+from warmlog_broker.storage.segment.segment_files import LOG_KIND, base_offsets_in, segment_file_name
+from warmlog_protocol.batch.header import NO_LEADER_EPOCH, NO_OFFSET, BatchHeader
+from warmlog_protocol.errors import StorageError
+
+
+def latest_epoch(directory: Path, known: int) -> int:
+    """Return the latest leader epoch in the log in `directory`; -1 without any. `known` is that of the cluster's store.
+
+    What cannot be read counts as nothing: opening the log reports it.
+    """
+    claimed = _in_file(directory / EPOCHS_NAME)
+    if NO_LEADER_EPOCH < claimed.epoch <= known:
+        return claimed.epoch
+    batch = _last_batch(directory)
+    if batch is None or batch.last_offset < claimed.start_offset:
+        return claimed.epoch
+    return batch.partition_leader_epoch
+
+
+def _in_file(path: Path) -> EpochStart:
+    try:
+        epochs = read_epochs(path)
+    except (OSError, StorageError):
+        epochs = []
+    return EpochStart(*epochs[-1]) if epochs else EpochStart(NO_LEADER_EPOCH, NO_OFFSET)
+
+
+def _last_batch(directory: Path) -> BatchHeader | None:
+    """Read the headers of the last segment that has batches, and return the last. Nothing is read of an empty file."""
+    for base_offset in reversed(base_offsets_in(directory)):
+        path = directory / segment_file_name(base_offset, LOG_KIND)
+        place = Place(base_offset, base_offset + MAX_RELATIVE_OFFSET + 1)
+        last = None
+        try:
+            records = FileRecords.open_read_only(path, OpenFiles())
+            try:
+                for found in scan(records, 0, place):
+                    last = last if isinstance(found, Damage) else found[0]
+            finally:
+                records.close_handles()
+        except OSError:
+            return None
+        if last is not None:
+            return last
+    return None
