@@ -2,6 +2,7 @@
 
 import logging
 from concurrent.futures import Future
+from os import pread
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.validation import check_batch
+from warmlog_broker.storage.segment import file_records
 from warmlog_protocol.batch.header import CRC_START, placement_prefix, read_header
 from wire_client import batch_of
 
@@ -172,6 +174,21 @@ def test_an_epoch_that_only_the_epochs_file_has_is_damage_of_the_file(
         log = present(again.logs[0])
         assert (log.log_end_offset, log.epochs.entries) == (1, ((0, 0),))
         assert again.epochs[0] == (0 if is_clean else 1)
+
+
+def test_after_a_clean_stop_no_batch_is_read_for_leader_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in a log with an epochs file nor in an empty one, which has none."""
+    write_entries(tmp_path, TOPIC)
+    with Opened(tmp_path) as opened:
+        append(opened.logs[0])
+        opened.stop_cleanly()
+    reads: list[int] = []
+    monkeypatch.setattr(
+        file_records, "_pread", lambda fd, size_bytes, at: reads.append(at) or pread(fd, size_bytes, at)
+    )
+    with Opened(tmp_path) as again:
+        assert [present(log).log_end_offset for log in again.logs] == [1, 0]
+        assert reads == []
 
 
 def damage_epochs(data_dir: Path, content: bytes | None) -> None:
