@@ -429,10 +429,8 @@ class Cluster:
 
     @property
     def _has_several(self) -> bool:
-        """Whether there may be another broker to ask."""
-        if None in self._coordinators:
-            return False
-        return bool(self._coordinators) or len(self._brokers or self._bootstrap) > 1
+        """Whether the last metadata had another broker to ask; several addresses may be those of one."""
+        return len(self._brokers) > 1
 
     async def _coordinator(self, kind: m.CoordinatorKind, key: str, limit_s: float) -> Connection:
         """Return a connection to the coordinator of `key`. Asks any broker who that is, unless it is known."""
@@ -456,6 +454,8 @@ class Cluster:
         if len(self._coordinators) >= MOST_COORDINATORS:
             self._coordinators.clear()
         self._coordinators[None if response.is_for_all else (kind, key)] = link
+        if self._has_several:  # as the metadata may have said by now
+            timeout_s = min(timeout_s, ANY_BROKER_S)
         try:
             async with asyncio.timeout(timeout_s):
                 return await link.connected()

@@ -13,6 +13,7 @@ from warmlog.ranges.range_reader import read_ranges
 from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch import encode_batch
+from warmlog_protocol.wire.connection import Request, ServerConnection
 from warmlog_transport import cluster as transport
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.options import ConnectionOptions
@@ -380,6 +381,37 @@ async def test_a_broker_alone_is_asked_where_it_was_reached() -> None:
         async with warmlog.Admin(broker.address, **QUICK) as admin:
             assert await admin.list_groups() == []
             assert await admin.committed_offsets("g") == {}
+
+
+@pytest.mark.parametrize("is_for_all", [True, False])
+async def test_a_broker_alone_that_is_slow_is_waited_for_though_it_has_two_addresses(
+    monkeypatch: pytest.MonkeyPatch, *, is_for_all: bool
+) -> None:
+    async with FakeBroker(t=1) as broker:
+        found = m.FindCoordinatorResponse([m.FoundCoordinator(0, "", "g")], is_for_all=is_for_all)
+        late: dict[type[m.Message], m.Message] = {
+            m.ListGroupsRequest: m.ListGroupsResponse([]),
+            m.FindCoordinatorRequest: found,
+            m.OffsetCommitRequest: m.OffsetCommitResponse([]),
+        }
+        handle = broker._handle
+
+        def handle_late(connection: ServerConnection, writer: asyncio.StreamWriter, request: Request) -> None:
+            if type(request.message) in late:
+                asyncio.get_running_loop().call_later(0.05, handle, connection, writer, request)
+            else:
+                handle(connection, writer, request)
+
+        broker.further_handlers = {kind: lambda _, response=response: response for kind, response in late.items()}
+        broker._handle = handle_late  # type: ignore[method-assign]
+        monkeypatch.setattr(transport, "ANY_BROKER_S", 0)
+        monkeypatch.setattr(transport, "COORDINATOR_S", 0)
+        async with Cluster([broker.address, f"localhost:{broker.port}"], OPTIONS) as client:
+            await client.call(m.ListGroupsRequest(), m.ListGroupsResponse)
+            for _ in range(2):
+                await client.call(committing(), m.OffsetCommitResponse)
+                client.forget_coordinator(committing())
+            await client.call(m.ListGroupsRequest(), m.ListGroupsResponse)
 
 
 async def test_an_idempotent_producer_needs_no_coordinator(three: FakeCluster, client: Cluster) -> None:
