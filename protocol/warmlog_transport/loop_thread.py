@@ -18,6 +18,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _CLOSED = "the client was closed by another thread before this was done"
+_CANCELLED = "this was given up, as something that it waited for was cancelled"
 INTERRUPTED_WAIT_S = 1.0
 """How long an interrupted call waits for its work to end."""
 
@@ -115,7 +116,7 @@ class LoopCall(Generic[R]):
     def result(self, timeout_s: float | None = None) -> R:
         """Wait, and return what the work has returned, or raise its error, once. TimeoutError after `timeout_s`.
 
-        ClientClosed if it was cancelled, as by the end of the loop.
+        ClientClosed if it was cancelled, as by the end of the loop, or what it waited for was.
         """
         if not self.wait(timeout_s):
             raise TimeoutError
@@ -137,7 +138,8 @@ class LoopCall(Generic[R]):
         try:
             self._result = await self._work()
         except asyncio.CancelledError:
-            self._errors.append(ClientClosed(_CLOSED))
+            task = asyncio.current_task()
+            self._errors.append(ClientClosed(_CLOSED if task is not None and task.cancelling() else _CANCELLED))
         except BaseException as error:
             self._errors.append(error)
         self._end()

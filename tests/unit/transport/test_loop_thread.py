@@ -108,6 +108,23 @@ def test_a_timeout_cancels_the_work(thread: LoopThread) -> None:
     assert "cancelled" in ended
 
 
+def test_the_error_says_whether_the_loop_has_ended_or_what_the_work_waited_for_was_cancelled(
+    thread: LoopThread,
+) -> None:
+    async def work() -> None:
+        cancelled = asyncio.get_running_loop().create_future()
+        cancelled.cancel()
+        await cancelled
+
+    with pytest.raises(ClientClosed, match="something that it waited for was cancelled"):
+        thread.call(work)
+    waiting = thread.begin(lambda: asyncio.sleep(60))
+    thread.call(value)  # it has begun
+    thread.stop()
+    with pytest.raises(ClientClosed, match="closed by another thread"):
+        waiting.result(TIMEOUT_S)
+
+
 def test_an_error_is_raised_as_it_is_and_nothing_refers_to_it_afterwards(thread: LoopThread) -> None:
     gc.collect()
     gc.disable()
