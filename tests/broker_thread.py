@@ -52,4 +52,4 @@ class BrokerThread:
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """The result of `coroutine`, run in the broker's loop."""
-        return self._thread.submit(lambda: coroutine).result(TIMEOUT_S)
+        return self._thread.begin(lambda: coroutine).result(TIMEOUT_S)

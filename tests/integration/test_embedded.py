@@ -2,19 +2,23 @@
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import _base as futures
 from pathlib import Path
 from statistics import median
+from types import FrameType
 
 import pytest
 
 from warmlog import Admin, Consumer, Producer
-from warmlog.testing import embedded
+from warmlog.testing import embedded, embedded_broker
+from warmlog_broker import Broker, BrokerConfig, start_broker
 from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DirectoryLocked
 from warmlog_protocol.errors import InvalidConfig
 from wire_client import WireClient
@@ -100,6 +104,41 @@ async def test_a_cancelled_start_leaves_nothing() -> None:
     with pytest.raises(asyncio.CancelledError):
         await entering
     assert not data_dir.exists()
+
+
+def test_to_start_and_stop_waits_for_no_future() -> None:
+    """Ctrl-C while a thread waits for one may leave its lock held."""
+    waits: list[str] = []
+
+    def profile(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and frame.f_code.co_filename == futures.__file__:
+            waits.append(frame.f_code.co_name)
+
+    broker = embedded()
+    sys.setprofile(profile)
+    try:
+        broker.start()
+        broker.kill()
+        broker.start()
+        broker.close()
+    finally:
+        sys.setprofile(None)
+    assert waits == []
+
+
+def test_a_start_that_is_interrupted_leaves_the_broker_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def interrupting(config: BrokerConfig) -> Broker:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        return await start_broker(config)
+
+    with embedded() as broker:
+        broker.stop()
+        with monkeypatch.context() as patched:
+            patched.setattr(embedded_broker, "start_broker", interrupting)
+            with pytest.raises(KeyboardInterrupt):
+                broker.start()
+        broker.start()
+        asyncio.run(write(broker.address))
 
 
 def test_a_directory_that_is_given_stays_and_can_be_served_again(tmp_path: Path) -> None:

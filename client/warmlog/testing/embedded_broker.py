@@ -5,14 +5,14 @@ import os
 import shutil
 import socket
 import weakref
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import mkdtemp
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from warmlog.admin.arguments import SettingGiven, setting_texts
 from warmlog_broker import Broker, BrokerConfig, start_broker
@@ -63,7 +63,10 @@ class EmbeddedBroker:
         """Releases the port, and removes the temporary directory."""
         self._port = 0
         self._thread: LoopThread | None = None
-        self._started: Future[Broker]
+        self._broker: Broker | None = None
+        """What runs in the thread, once it has started."""
+        self._changing: asyncio.Lock
+        """Held while it starts or ends, in its loop."""
 
     @property
     def address(self) -> str:
@@ -92,9 +95,9 @@ class EmbeddedBroker:
         After `stop` or `kill` it has the same address and data. Raises RuntimeError if it runs, and the errors of the
         broker's start, such as DirectoryLocked if another broker uses the directory.
         """
-        started = self._begin()
+        thread, start = self._prepare()
         try:
-            started.result()
+            thread.begin(start).result()
         except BaseException:
             self._end(is_clean=False)
             raise
@@ -119,7 +122,8 @@ class EmbeddedBroker:
 
     async def __aenter__(self) -> Self:
         try:
-            await asyncio.shield(asyncio.wrap_future(self._begin()))
+            thread, start = self._prepare()
+            await asyncio.shield(asyncio.wrap_future(thread.submit(start)))
         except BaseException:
             self.close()
             raise
@@ -130,7 +134,8 @@ class EmbeddedBroker:
     ) -> None:
         try:
             if self._thread is not None and not self._thread.is_foreign:  # other tasks of this loop run on meanwhile
-                await asyncio.shield(asyncio.wrap_future(self._thread.submit(self._started.result().stop)))
+                ended = self._thread.submit(partial(self._end_in_loop, is_clean=True))
+                await asyncio.shield(asyncio.wrap_future(ended))
         finally:
             self.close()
 
@@ -147,7 +152,8 @@ class EmbeddedBroker:
     ) -> None:
         self.close()
 
-    def _begin(self) -> Future[Broker]:
+    def _prepare(self) -> tuple[LoopThread, Callable[[], Coroutine[Any, Any, None]]]:
+        """Return the thread for the broker, and what starts it there."""
         if self._thread is not None:
             raise RuntimeError(f"the broker at {self.address} runs already: stop() or kill() it first")
         if not self._port:
@@ -161,18 +167,26 @@ class EmbeddedBroker:
             self._held.callback(weakref.finalize(self, _remove, self._data_dir, os.getpid()))
         own = {"data.dir": str(self._data_dir)} | _listeners(self._settings, self.address, self._kafka_address)
         config = BrokerConfig.from_settings(DEFAULTS | self._settings | own)
+        self._broker, self._changing = None, asyncio.Lock()
         self._thread = LoopThread("warmlog-broker", bulk_loop)
-        self._started = self._thread.submit(partial(start_broker, config))
-        return self._started
+        return self._thread, partial(self._start_in_loop, config)
 
     def _end(self, *, is_clean: bool) -> None:
         thread, self._thread = self._thread, None
         if thread is None or thread.is_foreign:
             return
         with thread:
-            if self._started.exception() is None:
-                broker = self._started.result()
-                thread.submit(broker.stop if is_clean else broker.abort).result()
+            thread.begin(partial(self._end_in_loop, is_clean=is_clean)).result()
+
+    async def _start_in_loop(self, config: BrokerConfig) -> None:
+        async with self._changing:
+            self._broker = await start_broker(config)
+
+    async def _end_in_loop(self, *, is_clean: bool) -> None:
+        async with self._changing:
+            broker, self._broker = self._broker, None
+            if broker is not None:
+                await (broker.stop() if is_clean else broker.abort())
 
     def _forget_directory(self) -> None:
         self._data_dir = None
