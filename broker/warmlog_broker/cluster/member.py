@@ -24,29 +24,23 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import DirectorySet, finish_deletions
 from warmlog_broker.data_dirs.loader import Stored
 from warmlog_broker.etcd.client import EtcdClient
-from warmlog_broker.etcd.connection import EtcdOptions
+from warmlog_broker.etcd.connection import EtcdOptions, password_in
 from warmlog_broker.metadata.store import NodeStore
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.version import broker_version
 from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
-from warmlog_protocol.errors import InvalidConfig
 
 _log = logging.getLogger(__name__)
 
 
 def etcd_options(config: BrokerConfig) -> EtcdOptions:
     """Return how to reach etcd by the settings. InvalidConfig if the password cannot be read."""
-    password = ""
-    if config.cluster_etcd_password_file:
-        try:
-            password = Path(config.cluster_etcd_password_file).read_text().strip()
-        except OSError as error:
-            raise InvalidConfig(f"cluster.etcd.password.file: {error}") from None
+    password_file = config.cluster_etcd_password_file
     return EtcdOptions(
         endpoints=tuple(address.strip() for address in config.cluster_etcd.split(",")),
         user=config.cluster_etcd_user,
-        password=password,
+        password=password_in(Path(password_file)) if password_file else "",
         ca=_path(config.cluster_etcd_ca_file),
         certificate=_path(config.cluster_etcd_cert_file),
         key=_path(config.cluster_etcd_key_file or config.cluster_etcd_cert_file),
@@ -62,10 +56,7 @@ class Member:
 
     def __init__(self, config: BrokerConfig, node: NodeStore, directories: DirectorySet, ports: dict[str, int]) -> None:
         """`ports` are those at which its listeners are bound. InvalidConfig for files that cannot be read."""
-        try:
-            self._etcd = EtcdClient(etcd_options(config))
-        except OSError as error:
-            raise InvalidConfig(f"cluster.etcd: {error}") from None
+        self._etcd = EtcdClient(etcd_options(config))
         self._config = config
         self._node = node
         self._directories = directories

@@ -43,7 +43,7 @@ class EtcdClient:
     """As `Coordination`. Create and use it in one event loop."""
 
     def __init__(self, options: EtcdOptions) -> None:
-        """OSError if a certificate cannot be read."""
+        """InvalidConfig if a certificate cannot be read."""
         self.endpoints = Endpoints(options)
         self._seen = 0
         """The largest revision of a response: later calls have no lower one."""

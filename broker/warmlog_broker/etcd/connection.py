@@ -1,5 +1,7 @@
 """The connections to etcd's members: which one is in use, the token of a user, and what gRPC's errors mean."""
 
+import logging
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from msgspec import Struct
 
 from warmlog_broker.etcd.coordination import LeaseEnded, Refused, Unavailable
 from warmlog_broker.etcd.messages import message
+from warmlog_protocol.errors import InvalidConfig
 
 ATTEMPT_S = 2.0
 """A call that one endpoint has not answered for so long has failed there."""
@@ -39,6 +42,8 @@ _REFUSALS = frozenset({
     grpc.StatusCode.UNIMPLEMENTED,
     grpc.StatusCode.OUT_OF_RANGE,
 })  # fmt: skip
+
+_log = logging.getLogger(__name__)
 
 
 class TokenRefused(Unavailable):
@@ -90,11 +95,13 @@ class Endpoints:
     """The members of etcd that are configured, and the token that all of them accept."""
 
     def __init__(self, options: EtcdOptions) -> None:
-        """OSError if a certificate cannot be read."""
+        """InvalidConfig if a certificate cannot be read."""
         self._options = options
         credentials = _credentials(options)
         self._all = [Endpoint(address, credentials) for address in options.endpoints]
         self._token = ""
+        self._is_silent = False
+        """Whether a call has failed, and none was answered since."""
         self.on_call: Callable[[str, float, bool], None] = lambda _call, _seconds, _is_answered: None
         """Called after each call with its name, how long it took, and whether it was answered."""
 
@@ -141,6 +148,7 @@ class Endpoints:
             self.on_call(call, time.monotonic() - began_s, False)
             self.failed(endpoint, error)
         self.on_call(call, time.monotonic() - began_s, True)
+        self._is_silent = False
         return response
 
     def failed(self, endpoint: Endpoint, error: grpc.aio.AioRpcError) -> NoReturn:
@@ -153,13 +161,35 @@ class Endpoints:
             raise TokenRefused(said) from None
         if code in _REFUSALS:
             raise Refused(said) from None
+        if not self._is_silent:
+            self._is_silent = True
+            _log.info("asking again, as a call was not answered: %s", said)
         self.use_next(endpoint)
         raise Unavailable(said) from None
 
 
+def password_in(path: Path) -> str:
+    """Return the password that a file has. InvalidConfig if it cannot be read."""
+    try:
+        return path.read_text("utf-8").strip()
+    except OSError as error:
+        raise InvalidConfig(f"cluster.etcd.password.file: {error}") from None
+    except UnicodeDecodeError:
+        raise InvalidConfig(f"cluster.etcd.password.file: {path} is not text in UTF-8") from None
+
+
 def _credentials(options: EtcdOptions) -> grpc.ChannelCredentials | None:
+    """Return what TLS needs; None without TLS. InvalidConfig for files that gRPC would refuse at each call."""
     if options.ca is None:
         return None
+    context, what = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), f"cluster.etcd.ca.file: {options.ca}"
+    try:
+        context.load_verify_locations(options.ca)
+        if options.certificate:
+            what = f"cluster.etcd.cert.file: {options.certificate}, with the key in {options.key}"
+            context.load_cert_chain(options.certificate, options.key, password="")
+    except OSError as error:
+        raise InvalidConfig(f"{what}, cannot be read as PEM: {error}") from None
     key = options.key.read_bytes() if options.key else None
     chain = options.certificate.read_bytes() if options.certificate else None
     return grpc.ssl_channel_credentials(options.ca.read_bytes(), key, chain)

@@ -136,7 +136,7 @@ def _ended_by_signals(
 
     def end(number: int) -> None:
         default_handling()
-        _log.info("warmlog: told to stop while checking partitions: the next start checks the rest")
+        _log.info("warmlog: told to stop while starting: the next start does what is left")
         before_end()
         os.kill(os.getpid(), number)
 

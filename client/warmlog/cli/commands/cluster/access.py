@@ -69,14 +69,13 @@ def in_etcd(place: Place, ask: "Callable[[EtcdClient], Awaitable[T]]") -> T:
 
     async def main() -> T:
         from warmlog_broker.etcd.client import EtcdClient
-        from warmlog_broker.etcd.connection import EtcdOptions
+        from warmlog_broker.etcd.connection import EtcdOptions, password_in
 
-        password = place.etcd_password_file.read_text().strip() if place.etcd_password_file else ""
         client = EtcdClient(
             EtcdOptions(
                 endpoints=tuple(each.strip() for each in place.etcd.split(",")),
                 user=place.etcd_user,
-                password=password,
+                password=password_in(place.etcd_password_file) if place.etcd_password_file else "",
                 ca=place.etcd_ca_file,
                 certificate=place.etcd_cert_file,
                 key=place.etcd_key_file or place.etcd_cert_file,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from warmlog_broker.etcd.client import EtcdClient
 
 POLL_S = 0.2
+REACTION_S = 30.0
+"""A broker that is registered, and takes longer to react to what is wanted of it, does not follow etcd."""
 
 topic_argument = click.argument("topic", metavar="TOPIC", help="The topic's name.")
 partition_argument = click.argument(
@@ -183,9 +185,16 @@ def drain(node: int, undo: bool, place: Place, as_json: bool) -> None:
         from warmlog_broker.tools.cluster import orders
 
         await orders.drain(etcd, view, node, is_drained=not undo)
-        async with asyncio.timeout(30):
-            while (found := view.brokers.get(node)) is not None and found.value.is_ready != undo:
-                await view.moved()
+        try:
+            async with asyncio.timeout(REACTION_S):
+                while (found := view.brokers.get(node)) is not None and found.value.is_ready != undo:
+                    await view.moved()
+        except TimeoutError:
+            what = "may lead again" if undo else "leads nothing more"
+            raise CommandFailed(
+                f"broker {node} has not confirmed within {REACTION_S:g} s that it {what}. This is written in etcd, and "
+                "the broker does it once it follows etcd again"
+            ) from None
         for _ in range(0 if undo else int(10 / POLL_S)):
             if not _led_by(view, node):
                 break
