@@ -122,7 +122,6 @@ class Driver:
         self._events: deque[ev.Event] = deque()
         self._is_busy = False
         self._is_wake_due = False
-        self._is_raising_start = False
         self._incoming: list[CopiedBatch] = []
         self._flush_below = 0
         self._held: dict[int, _Held] = {}
@@ -290,12 +289,13 @@ class Driver:
         log = self._log
         if log is None or self.replica.is_cutting:
             return
-        if self.replica.leading is not None and log.log_end_offset > self.replica.log.end:
+        leads = self.replica.leading is not None
+        if leads and log.log_end_offset > self.replica.log.end:
             self._take_turn(ev.Produced(log.log_end_offset))
         held_offset = log.log_end_offset if self.partition.config.write_caching else log.recovery_point
         if held_offset > self.replica.log.flushed:
             self._take_turn(ev.Flushed(held_offset, self.replica.log.truncations))
-        if log.log_start_offset > self.replica.log.start and not self._is_raising_start:
+        if leads and log.log_start_offset > self.replica.log.start:
             self._take_turn(ev.StartRaised(log.log_start_offset, epochs_of(log)))
         if log.compaction.removed_below > self.replica.removed_below:
             self._take_turn(ev.Compacted(log.compaction.removed_below))
@@ -321,7 +321,10 @@ class Driver:
             take(replica.epoch, self._committed)
 
     def _forget_others(self) -> None:
-        """What the other replicas and clients have asked for is not answered in another role."""
+        """What the other replicas and clients have asked for is refused in another role."""
+        for node, (fetch, _) in self._held.items():
+            self._said[node] = ev.Answer(fetch.number, fetch.leader_epoch, fetch.offset, ev.Verdict.REFUSED)
+            self._shell.is_due(node, self)
         self._held.clear()
         self._told.clear()
         self._sent.clear()
@@ -401,7 +404,7 @@ class Driver:
         except ApiError as error:
             partition.complain(f"what the leader has sent was not appended: {error}")
             if (log := self._log) is not None:
-                self._events.append(ev.NotAppended(bounds_of(log, partition)))
+                self._events.append(ev.NotAppended(self._bounds(log)))
             return False
         return True
 
@@ -426,19 +429,27 @@ class Driver:
         except (OSError, StorageError) as error:
             log.fail(f"a truncation failed: {error}")
         else:
-            self.do(ev.Cut(bounds_of(log, self.partition)))
+            self.do(ev.Cut(self._bounds(log) if cut is None else bounds_of(log, self.partition)))
+
+    def _bounds(self, log: Log) -> Bounds:
+        """Return the bounds of a log that was not cut: its start may have been raised, and not be on disk yet."""
+        return replace(bounds_of(log, self.partition), start=self.replica.log.start)
 
     async def _raise_start(self, log: Log, offset: int) -> None:
-        """Remove what the leader has removed; durable before the leader is told."""
-        self._is_raising_start = True
-        try:
-            log.bounds.raise_log_start(offset)
-            await self._shell.checkpoint(self.partition)
-        except (OSError, ApiError) as error:
-            self.partition.complain(f"the log start is not on disk: {error}")
-        finally:
-            self._is_raising_start = False
-        self._work()
+        """Remove what the leader has removed; durable before the leader is told. A disk that fails is tried again."""
+        truncations = log.local.truncations
+        while self.replica.raising_start == offset and self._log is log:
+            try:
+                log.bounds.raise_log_start(offset)
+                await self._shell.checkpoint(self.partition)
+            except (OSError, ApiError) as error:
+                self.partition.complain(f"the log start is not on disk: {error}")
+                await asyncio.sleep(self.replica.times.retry_ms / 1000)
+                continue
+            replica = self.replica
+            if offset > replica.log.start and not replica.is_cutting and log.local.truncations == truncations:
+                self.do(ev.StartRaised(offset, epochs_of(log)))
+            return
 
     # --- answers to followers ----------------------------------------------------------------------------------------
 

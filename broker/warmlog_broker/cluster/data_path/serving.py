@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
+from msgspec.structs import replace
+
 from warmlog_broker.cluster.data_path.driver import Driver, Reply
 from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.network.request import Deferred, MessageWithSlices, Response
@@ -98,16 +100,22 @@ class _Session:
     async def _read(
         self, taken: Sequence[tuple[Driver, Reply]], refused: Sequence[m.ReplicaAnswer]
     ) -> MessageWithSlices:
-        """Read the bytes into the page cache first: a follower that was away must not block the event loop."""
-        readable: list[tuple[Driver, Reply]] = []
+        """Read the bytes into the page cache first: a follower that was away must not block the event loop.
+
+        What cannot be read is refused, and asked for again. It is damage unless memory was short, or the log was cut.
+        """
+        replies: list[tuple[Driver, Reply]] = []
         for driver, reply in taken:
             try:
                 await asyncio.get_running_loop().run_in_executor(self._threads, _read_through, _slices_of(reply))
             except (OSError, MemoryError, ApiError) as error:
-                driver.damaged(f"what a follower asks for cannot be read: {error}")
+                replies.append((driver, Reply(replace(reply.answer, verdict=ev.Verdict.REFUSED), 0, None)))
+                is_cut = any(piece.is_cut for piece in _slices_of(reply))
+                if not isinstance(error, MemoryError) and not is_cut and driver.replica.leading is not None:
+                    driver.damaged(f"what a follower asks for cannot be read: {error}")
             else:
-                readable.append((driver, reply))
-        return _message(readable, refused)
+                replies.append((driver, reply))
+        return _message(replies, refused)
 
 
 class Serving:

@@ -108,6 +108,8 @@ class Room:
         self.brokers: dict[int, Replicas] = {}
         self.partitions: dict[int, Partition] = {}
         self.cut: set[frozenset[int]] = set()
+        self.refuse_checkpoint: set[int] = set()
+        self.refused_checkpoints = 0
         self.threads = ThreadPoolExecutor(4)
         self.registrations = 0
         self._views: dict[int, asyncio.Task[None]] = {}
@@ -142,6 +144,9 @@ class Room:
 
         async def checkpoint(_: Partition) -> None:
             await asyncio.sleep(0)
+            if node in self.refuse_checkpoint:
+                self.refused_checkpoints += 1
+                raise OSError("no space left")
 
         def register() -> None:
             self._registering = asyncio.create_task(self.register(node))

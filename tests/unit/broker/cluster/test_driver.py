@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from unit.broker.cluster.room import KEY, Room
+from unit.broker.cluster.room import KEY, MAX_BYTES, Room
+from warmlog_broker.replication.events import Verdict
 from warmlog_protocol.errors import NotEnoughReplicas, NotLeaderOrFollower
 
 
@@ -127,6 +128,44 @@ async def test_the_log_start_of_the_leader_is_taken_over_below_the_own_high_wate
     assert driver is not None
     await driver.deleted(3)
     assert [room.partitions[node].log.log_start_offset for node in (1, 2, 3)] == [3, 3, 3]
+
+
+async def test_a_follower_tells_of_a_deletion_once_it_is_on_disk(room: Room) -> None:
+    await room.create(1, 2, 3)
+    for _ in range(4):
+        await room.produce(b"x")
+    driver = room.brokers[1].find(KEY)
+    assert driver is not None
+    room.refuse_checkpoint.add(3)
+    room.partitions[1].delete_records(2)
+    await room.until(lambda: room.refused_checkpoints > 0)
+    room.partitions[1].delete_records(3)
+    deleted = asyncio.create_task(driver.deleted(2))
+    before = room.refused_checkpoints
+    await room.until(lambda: room.partitions[3].log.log_start_offset == 3 and room.refused_checkpoints > before + 2)
+    await room.produce(b"y")  # all have fetched since
+    await room.agree(1, 2, 3)
+    assert not deleted.done()
+    room.refuse_checkpoint.clear()
+    await deleted
+    await driver.deleted(3)
+
+
+async def test_a_fetch_that_waits_is_refused_when_the_partition_is_led_no_more(room: Room) -> None:
+    """Otherwise the follower would keep what it has asked of this broker, and poll it for an answer."""
+    await room.create(1, 2, 3)
+    await room.produce(b"x")
+    leader, follower = room.brokers[1].find(KEY), room.brokers[3].find(KEY)
+    assert leader is not None
+    assert follower is not None
+    await room.until(lambda: follower.replica.fetch is not None)
+    fetch = follower.replica.fetch
+    assert fetch is not None
+    leader.do(fetch)
+    room.brokers[1].record_seen(KEY, None)
+    reply = leader.take_answer(3, MAX_BYTES)
+    assert reply is not None
+    assert (reply.answer.number, reply.answer.verdict) == (fetch.number, Verdict.REFUSED)
 
 
 async def test_a_follower_whose_disk_refuses_takes_it_later(room: Room) -> None:

@@ -1,11 +1,26 @@
 """What a leader answers to the brokers that follow it."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import pytest
+import pytest_asyncio
+
+from unit.broker.cluster.room import KEY, Room
 from warmlog_broker.cluster.data_path.serving import Serving, answer_of
-from warmlog_broker.network.request import MessageWithSlices
+from warmlog_broker.network.request import Deferred, MessageWithSlices
 from warmlog_broker.replication.events import Verdict
+from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol import messages as m
+
+
+@pytest_asyncio.fixture
+async def room(tmp_path: Path) -> AsyncIterator[Room]:
+    room = Room(tmp_path)
+    yield room
+    await room.close()
 
 
 async def test_a_fetch_of_a_partition_that_is_not_served_yet_is_refused_and_not_kept() -> None:
@@ -19,3 +34,53 @@ async def test_a_fetch_of_a_partition_that_is_not_served_yet_is_refused_and_not_
     answer = answer_of(sent)
     assert (sent.partition, answer.number, answer.offset, answer.verdict) == (3, 41, 12, Verdict.REFUSED)
     assert list(response.slices) == [[]]
+
+
+async def is_damage(room: Room, monkeypatch: pytest.MonkeyPatch, error: Exception, *, is_cut: bool) -> bool:
+    """Have a follower fetch what a thread fails to read; return whether the leader takes that for damage."""
+    await room.create(1, 2, 3)
+    await room.produce(b"x")
+    leader, follower = room.brokers[1].find(KEY), room.brokers[3].find(KEY)
+    assert leader is not None
+    assert follower is not None
+    await room.until(lambda: follower.replica.fetch is not None)
+    fetch = follower.replica.fetch
+    assert fetch is not None
+    room.cut.add(frozenset((1, 3)))
+    produced = asyncio.create_task(room.produce(b"y", at=1))
+    await room.until(lambda: room.end(1) == 2)
+
+    def fail(_: FileSlice) -> None:
+        raise error
+
+    serving = Serving(lambda _: leader, room.threads)
+    poll = serving.fetch(3, 1, m.ReplicaFetchRequest([]))
+    assert isinstance(poll, Deferred)
+    poll.drop()
+    leader.do(fetch)
+    serving.is_due(3, leader)
+    with monkeypatch.context() as patched:
+        patched.setattr(FileSlice, "is_cached", lambda _: False)
+        patched.setattr(FileSlice, "read_through", fail)
+        patched.setattr(FileSlice, "is_cut", is_cut)
+        reading = serving.fetch(3, 1, m.ReplicaFetchRequest([]))
+        assert asyncio.iscoroutine(reading)
+        response = await reading
+    assert isinstance(response, MessageWithSlices)
+    assert isinstance(response.message, m.ReplicaFetchResponse)
+    (sent,) = response.message.answers
+    assert (sent.number, sent.size_bytes, answer_of(sent).verdict) == (fetch.number, 0, Verdict.REFUSED)
+    room.cut.clear()
+    await asyncio.gather(produced, return_exceptions=True)
+    return leader.replica.failed_in is not None
+
+
+async def test_a_disk_that_cannot_be_read_is_damage(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await is_damage(room, monkeypatch, OSError("input/output error"), is_cut=False)
+
+
+@pytest.mark.parametrize(("error", "is_cut"), [(MemoryError(), False), (OSError("truncated there"), True)])
+async def test_a_fetch_that_finds_no_memory_or_a_cut_log_is_asked_again(
+    room: Room, monkeypatch: pytest.MonkeyPatch, error: Exception, is_cut: bool
+) -> None:
+    assert not await is_damage(room, monkeypatch, error, is_cut=is_cut)
