@@ -129,8 +129,9 @@ def decoded(array: Any) -> Any:
         return array
     found = array.type.value_type
     wanted = pa.large_string() if is_text(found) else pa.large_binary() if is_bytes(found) else found
-    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
-    return pa.chunked_array([chunk.dictionary.cast(wanted).take(chunk.indices) for chunk in chunks], type=wanted)
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array([decoded(chunk) for chunk in array.chunks], type=wanted)
+    return array.dictionary.cast(wanted).take(array.indices)
 
 
 def _array(name: str, items: Any, expected: str) -> Any:

@@ -36,6 +36,8 @@ _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 """Type and major version of an alert and of a handshake: https://www.rfc-editor.org/rfc/rfc8446#section-5.1"""
 _LAST_KAFKA_KEY, _LAST_KAFKA_VERSION = 100, 30
 """With some room: a peer that speaks Kafka's protocol is named in the log."""
+_LEAST_KAFKA_BYTES = 8
+"""Of a request: key, version and correlation id."""
 OF_KAFKA = "clients of Kafka"
 """The kind of the error that such a peer causes."""
 
@@ -132,9 +134,10 @@ def other_protocol(head: bytes, expected: str = "warmlog's protocol") -> str:
     return ""
 
 
-def _is_of_kafka(header_size: int) -> bool:
-    """Whether what should be the size of a header is a key of Kafka's APIs and its version."""
-    return header_size >> 16 <= _LAST_KAFKA_KEY and header_size & 0xFFFF <= _LAST_KAFKA_VERSION
+def _is_of_kafka(size: int, header_size: int) -> bool:
+    """Whether what should be the size of a header is a key of Kafka's APIs and its version, in a request of `size`."""
+    is_key_and_version = header_size >> 16 <= _LAST_KAFKA_KEY and header_size & 0xFFFF <= _LAST_KAFKA_VERSION
+    return is_key_and_version and size >= _LEAST_KAFKA_BYTES
 
 
 Allocate = Callable[[int], memoryview]
@@ -241,7 +244,7 @@ class FrameBuffer:
                 kind="frames too large",
             )
         if header_size > size - SIZE_BYTES or header_size > self._max_header_bytes:
-            if _is_of_kafka(header_size):
+            if _is_of_kafka(size, header_size):
                 raise RemoteProtocolError("the peer speaks Kafka's protocol, not warmlog's", kind=OF_KAFKA)
             raise RemoteProtocolError(
                 f"a header of {header_size} bytes in a frame of {frame_size}; at most {self._max_header_bytes} allowed"

@@ -48,6 +48,7 @@ def _last_batch(directory: Path) -> BatchHeader | None:
         try:
             records = FileRecords.open_read_only(path, OpenFiles())
             try:
+                records.drop_cache()
                 for found in scan(records, 0, place):
                     last = last if isinstance(found, Damage) else found[0]
             finally:

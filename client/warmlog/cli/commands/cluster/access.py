@@ -10,6 +10,7 @@ import click
 
 from warmlog.cli.terminal.exits import CommandFailed
 from warmlog.cli.terminal.options import json_option
+from warmlog.extras import install_hint
 
 if TYPE_CHECKING:
     from warmlog_broker.cluster.records import PartitionKey
@@ -65,7 +66,7 @@ def in_etcd(place: Place, ask: "Callable[[EtcdClient], Awaitable[T]]") -> T:
     if not place.etcd:
         raise click.UsageError("where is etcd? Give --etcd HOST:PORT, or set WARMLOG_CLUSTER_ETCD")
     if find_spec("grpc") is None:
-        raise CommandFailed("a cluster needs more packages: pip install 'warmlog[cluster]'")
+        raise CommandFailed(f"a cluster needs more packages: {install_hint('cluster')}")
 
     async def main() -> T:
         from warmlog_broker.etcd.client import EtcdClient
