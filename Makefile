@@ -128,7 +128,7 @@ cluster-chaos: dev
 	@PYTHONPATH=tests $(BIN)/python -m cluster.chaos --faults $(N) --seed $(SEED)
 
 bench-cluster: dev
-	@PYTHONPATH=tests $(BIN)/python -m benchmarks.cluster
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.cluster $(BENCH_ARGS)
 
 chaos: dev
 	@tools/fuse
