@@ -50,13 +50,14 @@ each => each.tabIndex = 0)).observe(document.body, {childList: true, subtree: tr
 
 T = TypeVar("T")
 Refresh = Callable[[], Awaitable[None]]
+Draw = Callable[["Page"], Awaitable[None]]
 
 
-def at(path: str, title: str = "", every_s: float = SAMPLE_S) -> Callable[[Callable[["Page"], Awaitable[None]]], None]:
+def page_at(path: str, title: str = "", every_s: float = SAMPLE_S) -> Callable[[Draw], None]:
     """Add a page at `path`, which the function draws; it is refreshed every so many seconds while it is open."""
     title = MENU.get(path, title)
 
-    def add(draw: Callable[[Page], Awaitable[None]]) -> None:
+    def add(draw: Draw) -> None:
         async def show(request: Request) -> None:
             page = Page(request)
             with page.frame(title):

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from nicegui import ui
 
 from warmlog.cli.terminal.exits import CommandFailed
-from warmlog.console import access, groups, index, login, overview, records, topics, transactions  # noqa: F401  (pages)
+from warmlog.console import login
+from warmlog.console.pages import access, groups, index, overview, records, topics, transactions  # noqa: F401
 from warmlog.console.safety import HEADERS, Guard, Place
 from warmlog.console.sessions import Sessions, Settings
 

@@ -10,9 +10,8 @@ from warmlog import Producer
 from warmlog.cli.terminal.json_records import write_json_records
 from warmlog.cli.terminal.tables import Count, Instant, Size
 from warmlog.cli.terminal.times import format_ms, parse_start
-from warmlog.console import page as pages
 from warmlog.console import views
-from warmlog.console.page import Page, dialog_of, options, pairs
+from warmlog.console.page import Page, dialog_of, options, page_at, pairs
 from warmlog.console.reading import MIB, SEARCH_BYTES, Budget, Query, Row, Tail, search, whole
 from warmlog.console.widgets import Link, Table, Values
 
@@ -37,7 +36,7 @@ FIELDS = {
 SEARCH, FOLLOW, PAUSE, STOP = "Search", "Follow", "Pause", "Stop"
 
 
-@pages.at("/records", every_s=1)
+@page_at("/records", every_s=1)
 async def records(page: Page) -> None:
     Records(page)
 

@@ -3,8 +3,7 @@
 from nicegui import html, ui
 
 from warmlog.cli.index_trace.trace import IndexShape, Trace, columns_of, describe, summary, trace_both, traces_of
-from warmlog.console import page as pages
-from warmlog.console.page import Page
+from warmlog.console.page import Page, page_at
 
 PAGE_BYTES = 4096
 EXAMPLES = {13: 6656, 14: 7168}
@@ -17,7 +16,7 @@ TEXT = (
 )
 
 
-@pages.at("/index")
+@page_at("/index")
 async def index(page: Page) -> None:
     async def search() -> None:
         with page.failures_told():

@@ -13,15 +13,14 @@ from warmlog.cli.commands.topic.describe import (
 )
 from warmlog.cli.terminal.exits import describe
 from warmlog.cli.terminal.tables import Count, Size, human_size
-from warmlog.console import page as pages
-from warmlog.console.page import Page, options, pairs
+from warmlog.console.page import Page, options, page_at, pairs
 from warmlog.console.widgets import Facts, Link, Table, Values
 from warmlog.errors import ApiError
 
 MAX_SEGMENTS = 200
 
 
-@pages.at("/topics", every_s=5)
+@page_at("/topics", every_s=5)
 async def topics(page: Page) -> None:
     async def create(name: str, partitions: str, settings: str) -> None:
         await page.admin.create_topic(name, partitions=int(partitions), configs=pairs(settings))
@@ -51,7 +50,7 @@ async def topics(page: Page) -> None:
     page.table("All topics", ("topic", "partitions", "records", "size", "offline"), fetch)
 
 
-@pages.at("/topic", "Topic", every_s=5)
+@page_at("/topic", "Topic", every_s=5)
 async def topic(page: Page) -> None:
     name = page.query.get("name", "")
     html.h2(name)

@@ -7,8 +7,7 @@ from nicegui import ui
 from warmlog.cli.commands.group import age_cell
 from warmlog.cli.commands.status import facts_of_state, most_behind
 from warmlog.cli.terminal.tables import Count, Size, human_size
-from warmlog.console import page as pages
-from warmlog.console.page import Page
+from warmlog.console.page import Page, allowed, page_at
 from warmlog.console.widgets import Facts, Link, Values, charts
 
 SPANS_S = {60: "1 minute", 600: "10 minutes", 3600: "1 hour"}
@@ -25,7 +24,7 @@ CHARTS = {
 """Which of the rates each chart draws."""
 
 
-@pages.at("/")
+@page_at("/")
 async def overview(page: Page) -> None:
     history, admin = page.session.history, page.admin
     facts = Facts()
@@ -50,7 +49,7 @@ async def overview(page: Page) -> None:
             last = history.rates[-1]
             into, out = human_size(round(last.in_bytes_per_s)), human_size(round(last.out_bytes_per_s))
             shown["now"] = f"{last.records_per_s:,.0f} records/s, {into}/s in, {out}/s out"
-        caching = (await pages.allowed(admin.describe_broker(), {})).get("write.caching")
+        caching = (await allowed(admin.describe_broker(), {})).get("write.caching")
         if caching is not None:
             fsync = "after fsync, unless a topic has write.caching"
             shown["durability"] = "from the page cache" if caching.value == "true" else fsync
@@ -63,7 +62,7 @@ async def overview(page: Page) -> None:
         ]
 
     async def slow_groups() -> Sequence[Values]:
-        found = await pages.allowed(most_behind(admin, await admin.list_groups(), MOST), [])
+        found = await allowed(most_behind(admin, await admin.list_groups(), MOST), [])
         return [
             (Link(name, page.url("/group", name=name)), state, Count(records), age_cell(seconds))
             for name, state, _, records, seconds in found
@@ -71,7 +70,7 @@ async def overview(page: Page) -> None:
         ]
 
     async def disks() -> Sequence[Values]:
-        found = await pages.allowed(admin.describe_log_dirs([]), [])
+        found = await allowed(admin.describe_log_dirs([]), [])
         return [(each.path, each.error or "works", Size(each.usable_bytes), Size(each.total_bytes)) for each in found]
 
     page.on_refresh(show_facts)

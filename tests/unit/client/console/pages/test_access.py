@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from warmlog.admin.access.acls import Acl
-from warmlog.console.access import command, filter_of, rule
+from warmlog.console.pages.access import command, filter_of, rule
 
 
 def test_a_rule_is_what_was_typed_and_no_other_is_deleted() -> None:

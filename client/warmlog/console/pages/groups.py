@@ -16,8 +16,7 @@ from warmlog.cli.commands.group import (
 )
 from warmlog.cli.terminal.exits import describe
 from warmlog.cli.terminal.tables import Count
-from warmlog.console import page as pages
-from warmlog.console.page import Page
+from warmlog.console.page import Page, allowed, page_at
 from warmlog.console.widgets import Facts, Link, Table, Values, charts
 
 MAX_POINTS = 720
@@ -26,11 +25,11 @@ MAX_LINES = 20
 """Partitions that have a line of their own: those that are furthest behind."""
 
 
-@pages.at("/groups", every_s=5)
+@page_at("/groups", every_s=5)
 async def groups(page: Page) -> None:
     async def fetch() -> Sequence[Values]:
         found = await page.admin.list_groups()
-        lags = await pages.allowed(page.admin.group_lags([each.name for each in found], with_age=False), {})
+        lags = await allowed(page.admin.group_lags([each.name for each in found], with_age=False), {})
         totals = {name: Count(total_lag(lag.values()).records) for name, lag in lags.items()}
         return [
             (Link(each.name, page.url("/group", name=each.name)), each.state, each.member_count, totals.get(each.name))
@@ -40,7 +39,7 @@ async def groups(page: Page) -> None:
     page.table("All groups", ("group", "state", "members", "lag"), fetch)
 
 
-@pages.at("/group", "Group", every_s=5)
+@page_at("/group", "Group", every_s=5)
 async def group(page: Page) -> None:
     name, admin = page.query.get("name", ""), page.admin
     html.h2(name)

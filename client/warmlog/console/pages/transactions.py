@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from nicegui import ui
 
 from warmlog.cli.commands.txn import HEADINGS, row_of
-from warmlog.console import page as pages
-from warmlog.console.page import Page
+from warmlog.console.page import Page, page_at
 from warmlog.console.widgets import Values
 
 
-@pages.at("/transactions", every_s=5)
+@page_at("/transactions", every_s=5)
 async def transactions(page: Page) -> None:
     async def fetch() -> Sequence[Values]:
         rows = []

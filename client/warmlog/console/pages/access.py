@@ -8,15 +8,14 @@ from nicegui import ui
 
 from warmlog.admin.access.acls import Acl, AclFields
 from warmlog.cli.commands.access import acl, quota, user
-from warmlog.console import page as pages
-from warmlog.console.page import Page
+from warmlog.console.page import Page, page_at
 from warmlog.console.widgets import Values
 
 RULE = {"Principal": "User:", "Operation": "read", "topic, group, transactional_id or cluster": "topic"}
 RULE |= {"Name; * at its end: all that begin so": "", "allow or deny": "allow"}
 
 
-@pages.at("/access", every_s=10)
+@page_at("/access", every_s=10)
 async def access(page: Page) -> None:
     admin = page.admin
 
