@@ -109,9 +109,10 @@ def _default(field: FieldInfo) -> str:
     return "empty" if field.default == "" else str(int(field.default))
 
 
-def _prose(described: object) -> str:
-    """The docstring as one line; tables have no room for more."""
-    return " ".join((inspect.getdoc(described) or "").split())
+def _prose(described: type) -> str:
+    """The class's own docstring as one line; tables have no room for more."""
+    assert described.__doc__, f"{described.__name__} has no docstring"
+    return " ".join(described.__doc__.split())
 
 
 def _subclasses(cls: type) -> Iterator[type[Any]]:

@@ -80,6 +80,8 @@ class ReplicaAnswer(Message, frozen=True):
 
 
 class ReplicaFetchResponse(Message, frozen=True):
+    """Answers to fetches of the connection, with their batches one after another in the payload."""
+
     answers: list[ReplicaAnswer] = field(default_factory=list)
 
 
