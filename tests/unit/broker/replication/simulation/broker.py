@@ -7,13 +7,12 @@ from msgspec.structs import replace
 
 from unit.broker.replication.simulation.disk import Entry, FakeDisk
 from unit.broker.replication.simulation.etcd import TOPIC, Item, Txn, broker_key, node_key, record_key
+from unit.broker.replication.simulation.start import Start
 from warmlog_broker.replication import events as ev
 from warmlog_broker.replication import leading, membership
-from warmlog_broker.replication.membership import Comparison, Mark, NodeMarks
-from warmlog_broker.replication.record import Author, PartitionRecord, changed
+from warmlog_broker.replication.membership import Mark, NodeMarks
 from warmlog_broker.replication.replica import Replica, Role, accepts_appends
 from warmlog_broker.replication.step import step
-from warmlog_protocol.errors import ApiError
 
 if TYPE_CHECKING:
     from unit.broker.replication.simulation.world import World
@@ -137,112 +136,26 @@ class FakeBroker:
         self.stop_serving()
         self.was_closed = True
 
-    # A start.
+    # A start, and the registration that ends it.
 
     def start(self) -> None:
         if self.is_alive:
             return
         self.life += 1
         self.is_alive, self.is_draining = True, False
-        self.soon(self.world.short(), self._read_all)
+        self.soon(self.world.short(), Start(self).begin)
 
-    def _read_all(self) -> None:
-        self.world.read(self, self._compare)
-
-    def _compare(self, items: Mapping[Any, Item], revision: int) -> None:
-        """Judge the disks, and open the log."""
-        stored = items.get(node_key(self.node))
-        comparison = membership.compare(self.marks, stored.value if stored is not None else Mark(), revision)
-        assert comparison is not Comparison.STORE_HAS_GONE_BACK
-        is_old = comparison is Comparison.DISKS_ARE_OLD
-        topic_id = items[TOPIC].value
-        item = items.get(record_key(topic_id))
-        if item is None or self.node not in item.value.replicas:
-            if self.disk is not None and item is not None:
-                self.disk.recover(membership.max_leader_epoch(item.value))
-                self.world.truth.changed(self, self.disk.end)
-            self._mark()
-            return
-        why = self._open(item.value, topic_id)
-        if why is None and not is_old:
-            self._change(item, topic_id, is_lost=False)
-        else:
-            self._unregister(lambda: self._reread(topic_id, why))
-
-    def _open(self, record: PartitionRecord, topic_id: str) -> str | None:
-        """Return what is wrong with the log."""
-        high_watermark = 0
-        if self.disk is not None:
-            high_watermark = self.disk.stored_high_watermark
-            self.disk.recover(membership.max_leader_epoch(record))
-            self.world.truth.changed(self, self.disk.end)
-        return membership.lost(self._found(), topic_id, self.directories.get(topic_id), high_watermark)
-
-    def _found(self) -> membership.FoundLog | None:
-        disk = self.disk
-        if disk is None:
-            return None
-        return membership.FoundLog(disk.topic_id, disk.directory, disk.end, disk.is_known_damaged)
-
-    def _make_log(self, topic_id: str) -> None:
+    def make_log(self, topic_id: str) -> None:
         directory = self.directories.setdefault(topic_id, f"directory of {self.node}")
         self.disk = FakeDisk(topic_id, directory)
         self.world.truth.changed(self, 0)
 
-    def _change(self, item: Item, topic_id: str, *, is_lost: bool, why: str | None = None) -> None:
-        """Make the changes of a start to the record, one after the other. Then what is lost may be replaced."""
-        record: PartitionRecord = item.value
-        is_mine = record.by[:2] == (self.node, self.life) and record.leader == self.node
-        change = membership.start_change(record, self.node, is_lost=is_lost, was_closed=self.was_closed)
-        if change is None or is_mine:
-            if why is not None:
-                self._make_log(topic_id)
-            self._mark()
-            return
-        after = changed(record, change, Author(self.node, self.life, 0))
-        assert not isinstance(after, ApiError), after
-        key = record_key(topic_id)
-        self.write(
-            Txn({key: after}, changed={key: item.changed}), lambda _: self._reread(topic_id, why, is_lost=is_lost)
-        )
-
-    def _reread(self, topic_id: str, why: str | None, *, is_lost: bool = True) -> None:
-        def again(items: Mapping[Any, Item], _: int) -> None:
-            item = items.get(record_key(topic_id))
-            if item is None:
-                self._read_all()
-            else:
-                self._change(item, topic_id, is_lost=is_lost, why=why)
-
-        self.world.read(self, again)
-
-    def _mark(self) -> None:
-        """Write the mark of the next incarnation, and register."""
-
-        def read(items: Mapping[Any, Item], revision: int) -> None:
-            key = node_key(self.node)
-            stored = items.get(key, Item(Mark(), 0, 0))
-            mark = membership.next_incarnation(self.marks, stored.value)
-            self.marks = NodeMarks(mark, self.marks.confirmed, revision)
-
-            def marked(item: Item) -> None:
-                if item.value == mark:
-                    self.marked_at = item.changed
-                    self.marks = NodeMarks(mark, mark, revision)
-                    self._register(is_first=True)
-                else:
-                    self._mark()
-
-            self.write(Txn({key: mark}, changed={key: stored.changed}), marked)
-
-        self.world.read(self, read)
-
-    def _unregister(self, then: Callable[[], None]) -> None:
+    def unregister(self, then: Callable[[], None]) -> None:
         """Delete the registration, whatever it is: this broker alone writes it."""
         key = broker_key(self.node)
         self.write(Txn({key: None}), lambda _: then())
 
-    def _register(self, *, is_first: bool) -> None:
+    def register(self, *, is_first: bool) -> None:
         """Delete the registration of before, and create one."""
         if self.is_registering:
             return
@@ -255,9 +168,9 @@ class FakeBroker:
                 self._list(is_first=is_first)
             else:
                 self.is_registering = False
-                self.soon(20, lambda: self._register(is_first=is_first))
+                self.soon(20, lambda: self.register(is_first=is_first))
 
-        self._unregister(lambda: self.write(Txn({key: value}, created={key: 0}), created))
+        self.unregister(lambda: self.write(Txn({key: value}, created={key: 0}), created))
 
     def _list(self, *, is_first: bool) -> None:
         """Read everything, and watch from there."""
@@ -290,7 +203,7 @@ class FakeBroker:
         if self.replica is not None:
             self.do(ev.RecordSeen(None, self.view_revision))
         if self.disk is None or not membership.is_log_of(self.disk.topic_id, topic_id):
-            self._make_log(topic_id)
+            self.make_log(topic_id)
         assert self.disk is not None
         self.disk.topic_id = topic_id
         self.topic_id = topic_id
@@ -329,7 +242,7 @@ class FakeBroker:
                 self.sessions = {**self.sessions, key[1]: _session(item)}
             self._see_sessions()
             if key[1] == self.node and item.value is None and self.replica is not None:
-                self._register(is_first=False)
+                self.register(is_first=False)
         elif key == record_key(self.topic_id):
             self._see_record(self.topic_id, item)
 
@@ -370,7 +283,7 @@ class FakeBroker:
     def register_again(self) -> None:
         """The lease is gone."""
         if self.replica is not None and self.world.etcd.get(broker_key(self.node)).value is None:
-            self._register(is_first=False)
+            self.register(is_first=False)
 
     def beat(self) -> None:
         """Write the next mark."""
@@ -462,7 +375,7 @@ class FakeBroker:
                 assert replica.leading is not None
                 self.applied = max(replica.leading.epoch_start, disk.high_watermark)
             case ev.Register():
-                self._register(is_first=False)
+                self.register(is_first=False)
             case ev.ReadRecord():
                 began_ms, topic_id = world.now_ms, self.topic_id
                 world.read(self, lambda items, _: self._read(items, topic_id, began_ms))
