@@ -13,7 +13,7 @@ the store after half of that.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from typing import Any, NamedTuple, Protocol
 
@@ -33,7 +33,7 @@ from warmlog_broker.storage.log.appender import CopiedBatch, read_copied
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.reader import FetchData
 from warmlog_broker.storage.log.truncation import Cut
-from warmlog_broker.storage.segment.file_records import DamagedLog
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileSlice
 from warmlog_broker.storage.segment.segment_indexes import LostIndex
 from warmlog_protocol.batch.header import NO_LEADER_EPOCH, Buffer
 from warmlog_protocol.errors import (
@@ -99,9 +99,14 @@ class Reply(NamedTuple):
     """An answer to a fetch of a follower, with what is to be sent with it."""
 
     answer: ev.Answer
-    flush_below: int
+    flush_below: int = 0
     """The follower flushes at once what it has not flushed below this: appends wait for it."""
-    data: FetchData | None
+    slices: Sequence[FileSlice] = ()
+    """The batches."""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(piece.size_bytes for piece in self.slices)
 
 
 class _Held(NamedTuple):
@@ -453,9 +458,6 @@ class Driver:
 
     # --- answers to followers ----------------------------------------------------------------------------------------
 
-    def tick(self) -> None:
-        self.do(ev.Ticked())
-
     def look(self) -> None:
         """Answer what there is something to say to."""
         answered = [each for each, asked_ms in self._questions.items() if self._is_confirmed(asked_ms)]
@@ -489,7 +491,7 @@ class Driver:
         """
         said = self._said.pop(node, None)
         if said is not None:
-            return Reply(said, 0, None)
+            return Reply(said)
         held, log = self._held.get(node), self._log
         if held is None or log is None:
             return None
@@ -504,8 +506,9 @@ class Driver:
                 self._shell.start(self._rebuild(error, node))
                 return None
             except (DamagedLog, CorruptBatch, OSError) as error:
-                self.partition.complain(f"damage at offset {answer.offset}: {error}")
-                self.damaged(f"damage at offset {answer.offset}: {error}")
+                reason = f"damage at offset {answer.offset}: {error}"
+                self.partition.complain(reason)
+                self.damaged(reason)
                 return None
             except ApiError as error:
                 self.partition.complain(f"a follower's fetch failed: {error}")
@@ -514,7 +517,7 @@ class Driver:
         self._told[node] = answer.high_watermark
         if data is not None and data.size_bytes:
             self._sent[node] = answer.offset
-        return Reply(answer, self.partition.awaited_below, data)
+        return Reply(answer, self.partition.awaited_below, () if data is None else data.slices)
 
     async def _rebuild(self, lost: LostIndex, node: int) -> None:
         """Have an index rebuilt that a follower's fetch needs, and answer then."""

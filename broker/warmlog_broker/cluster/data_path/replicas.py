@@ -193,7 +193,7 @@ class Replicas:
             count += 1
             async for driver in in_turns(self, TICKED_A_TURN):
                 if count % IDLE_TICKS == 0 or _is_urgent(driver.replica):
-                    driver.tick()
+                    driver.do(ev.Ticked())
                 elif count % LOOK_TICKS == 0:
                     driver.look()
             self._ticked.set()

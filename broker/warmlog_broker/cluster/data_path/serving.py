@@ -9,9 +9,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from warmlog_broker.cluster.data_path.driver import Driver, Reply
 from warmlog_broker.cluster.records import PartitionKey
@@ -90,9 +89,9 @@ class _Session:
             reply = driver.take_answer(self.node, min(left_bytes, PARTITION_BYTES))
             if reply is not None:
                 taken.append((driver, reply))
-                left_bytes -= _size_of(reply)
+                left_bytes -= reply.size_bytes
         try:
-            are_cached = all(piece.is_cached() for _, reply in taken for piece in _slices_of(reply))
+            are_cached = all(piece.is_cached() for _, reply in taken for piece in reply.slices)
         except OSError:
             are_cached = False
         return _message(taken, refused) if are_cached else self._read(taken, refused)
@@ -107,10 +106,10 @@ class _Session:
         replies: list[tuple[Driver, Reply]] = []
         for driver, reply in taken:
             try:
-                await asyncio.get_running_loop().run_in_executor(self._threads, _read_through, _slices_of(reply))
+                await asyncio.get_running_loop().run_in_executor(self._threads, _read_through, reply.slices)
             except (OSError, MemoryError, ApiError) as error:
-                replies.append((driver, Reply(replace(reply.answer, verdict=ev.Verdict.REFUSED), 0, None)))
-                is_cut = any(piece.is_cut for piece in _slices_of(reply))
+                replies.append((driver, Reply(replace(reply.answer, verdict=ev.Verdict.REFUSED))))
+                is_cut = any(piece.is_cut for piece in reply.slices)
                 if not isinstance(error, MemoryError) and not is_cut and driver.replica.leading is not None:
                     driver.damaged(f"what a follower asks for cannot be read: {error}")
             else:
@@ -142,7 +141,7 @@ class Serving:
             return m.ReplicaFetchResponse()  # what was on its way when the follower connected again
         session.respond()
         for each in request.fetches:
-            key, fetch = PartitionKey(each.topic_id, each.partition), _fetch_of(node, each)
+            key, fetch = PartitionKey(each.topic_id, each.partition), fetch_of(node, each)
             if (driver := self._find(key)) is not None:
                 driver.do(fetch)
             else:
@@ -165,91 +164,40 @@ class Serving:
 
 
 def fetch_message(key: PartitionKey, fetch: ev.Fetch) -> m.ReplicaFetch:
-    """Return a follower's fetch as it is sent."""
-    return m.ReplicaFetch(
-        key.topic_id,
-        key.number,
-        fetch.broker_epoch,
-        fetch.leader_epoch,
-        fetch.number,
-        fetch.offset,
-        fetch.last_epoch,
-        fetch.flushed,
-        fetch.log_start,
-        fetch.echo_ms,
-        fetch.refilled_below,
-    )
+    """Return a follower's fetch as it is sent: its fields but the node, in the same order."""
+    return m.ReplicaFetch(*key, *astuple(fetch)[1:])
 
 
-def _fetch_of(node: int, sent: m.ReplicaFetch) -> ev.Fetch:
-    return ev.Fetch(
-        node,
-        sent.broker_epoch,
-        sent.leader_epoch,
-        sent.number,
-        sent.offset,
-        sent.last_epoch,
-        sent.flushed,
-        sent.log_start,
-        sent.echo_ms,
-        sent.refilled_below,
-    )
+def fetch_of(node: int, sent: m.ReplicaFetch) -> ev.Fetch:
+    """Return the fetch of broker `node` as it was sent."""
+    return ev.Fetch(node, *astuple(sent)[2:])
+
+
+def answer_message(key: PartitionKey, reply: Reply) -> m.ReplicaAnswer:
+    """Return a leader's answer as it is sent: its fields in the same order, with what is sent along."""
+    number, leader_epoch, offset, verdict, diverging, *others = astuple(reply.answer)
+    values = [number, leader_epoch, offset, _NUMBERS[verdict], *diverging, *others, reply.flush_below, reply.size_bytes]
+    return m.ReplicaAnswer(*key, *values)
 
 
 def answer_of(sent: m.ReplicaAnswer) -> ev.Answer:
     """Return a leader's answer as it was sent. IndexError for a verdict that this version does not know."""
-    return ev.Answer(
-        sent.number,
-        sent.leader_epoch,
-        sent.offset,
-        _VERDICTS[sent.verdict],
-        Diverging(sent.diverging_epoch, sent.diverging_end),
-        sent.high_watermark,
-        sent.log_start,
-        sent.sent_ms,
-        sent.removed_below,
-    )
+    number, leader_epoch, offset, verdict, epoch, end, *others = astuple(sent)[2:-2]
+    return ev.Answer(number, leader_epoch, offset, _VERDICTS[verdict], Diverging(epoch, end), *others)
 
 
 def _message(taken: Sequence[tuple[Driver, Reply]], refused: Sequence[m.ReplicaAnswer]) -> MessageWithSlices:
-    answers = [_answer_message(driver.key, reply) for driver, reply in taken]
-    slices = [*(_slices_of(reply) for _, reply in taken), *([] for _ in refused)]
+    answers = [answer_message(driver.key, reply) for driver, reply in taken]
+    slices = [*(reply.slices for _, reply in taken), *([] for _ in refused)]
     return MessageWithSlices(m.ReplicaFetchResponse([*answers, *refused]), slices)
 
 
 def _refusal(key: PartitionKey, fetch: ev.Fetch) -> m.ReplicaAnswer:
     """Return the answer to a fetch of a partition that this broker does not serve, or not yet: it is asked again."""
     answer = ev.Answer(fetch.number, fetch.leader_epoch, fetch.offset, ev.Verdict.REFUSED)
-    return _answer_message(key, Reply(answer, 0, None))
+    return answer_message(key, Reply(answer))
 
 
-def _answer_message(key: PartitionKey, reply: Reply) -> m.ReplicaAnswer:
-    answer = reply.answer
-    return m.ReplicaAnswer(
-        key.topic_id,
-        key.number,
-        answer.number,
-        answer.leader_epoch,
-        answer.offset,
-        _NUMBERS[answer.verdict],
-        *answer.diverging,
-        answer.high_watermark,
-        answer.log_start,
-        answer.sent_ms,
-        answer.removed_below,
-        reply.flush_below,
-        _size_of(reply),
-    )
-
-
-def _slices_of(reply: Reply) -> list[FileSlice]:
-    return reply.data.slices if reply.data is not None else []
-
-
-def _size_of(reply: Reply) -> int:
-    return sum(piece.size_bytes for piece in _slices_of(reply))
-
-
-def _read_through(slices: Sequence[Any]) -> None:
+def _read_through(slices: Sequence[FileSlice]) -> None:
     for piece in slices:
         piece.read_through()

@@ -91,8 +91,7 @@ class FakeMessages:
             target = self._reaches(node)
             if target is None or (reply := driver.take_answer(node, MAX_BYTES)) is None:
                 return
-            slices = reply.data.slices if reply.data is not None else ()
-            target.answered(reply.answer, b"".join(piece.pread() for piece in slices), reply.flush_below)
+            target.answered(reply.answer, b"".join(piece.pread() for piece in reply.slices), reply.flush_below)
 
         asyncio.get_running_loop().call_soon(deliver)
 
@@ -208,6 +207,18 @@ class Room:
         self.threads.shutdown()
 
     # What tests ask.
+
+    def driver(self, node: int) -> Driver:
+        driver = self.brokers[node].find(KEY)
+        assert driver is not None
+        return driver
+
+    async def fetch_of(self, node: int) -> ev.Fetch:
+        """Wait until a follower fetches, and return what it has sent."""
+        driver = self.driver(node)
+        await self.until(lambda: driver.replica.fetch is not None)
+        assert driver.replica.fetch is not None
+        return driver.replica.fetch
 
     async def record(self) -> PartitionRecord:
         return (await self.records.read())[KEY].record

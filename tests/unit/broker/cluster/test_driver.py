@@ -1,22 +1,12 @@
 """Replicas of one partition in several brokers, on real logs: commits, elections, cuts, and what a client is told."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from unit.broker.cluster.room import KEY, MAX_BYTES, Room
 from warmlog_broker.replication.events import Verdict
 from warmlog_protocol.errors import NotEnoughReplicas, NotLeaderOrFollower
-
-
-@pytest_asyncio.fixture
-async def room(tmp_path: Path) -> AsyncIterator[Room]:
-    room = Room(tmp_path)
-    yield room
-    await room.close()
 
 
 async def test_what_is_acknowledged_is_flushed_on_all_in_sync_replicas(room: Room) -> None:
@@ -81,7 +71,7 @@ async def test_a_clean_stop_hands_over_to_one_that_has_everything(room: Room) ->
     await room.brokers[1].hand_over(10)
     assert await room.led() in (2, 3)
     record = await room.record()
-    assert set(record.isr) == {1, 2, 3}, "a hand-over takes nobody out"
+    assert set(record.isr) == {1, 2, 3}, "a hand-over takes no replica out"
     await room.produce(b"y")
     await room.agree(1, 2, 3)
 
@@ -124,8 +114,7 @@ async def test_the_log_start_of_the_leader_is_taken_over_below_the_own_high_wate
     for number in range(4):
         await room.produce(b"%d" % number)
     room.partitions[1].delete_records(3)
-    driver = room.brokers[1].find(KEY)
-    assert driver is not None
+    driver = room.driver(1)
     await driver.deleted(3)
     assert [room.partitions[node].log.log_start_offset for node in (1, 2, 3)] == [3, 3, 3]
 
@@ -134,8 +123,7 @@ async def test_a_follower_tells_of_a_deletion_once_it_is_on_disk(room: Room) -> 
     await room.create(1, 2, 3)
     for _ in range(4):
         await room.produce(b"x")
-    driver = room.brokers[1].find(KEY)
-    assert driver is not None
+    driver = room.driver(1)
     room.refuse_checkpoint.add(3)
     room.partitions[1].delete_records(2)
     await room.until(lambda: room.refused_checkpoints > 0)
@@ -155,12 +143,7 @@ async def test_a_fetch_that_waits_is_refused_when_the_partition_is_led_no_more(r
     """Otherwise the follower would keep what it has asked of this broker, and poll it for an answer."""
     await room.create(1, 2, 3)
     await room.produce(b"x")
-    leader, follower = room.brokers[1].find(KEY), room.brokers[3].find(KEY)
-    assert leader is not None
-    assert follower is not None
-    await room.until(lambda: follower.replica.fetch is not None)
-    fetch = follower.replica.fetch
-    assert fetch is not None
+    leader, fetch = room.driver(1), await room.fetch_of(3)
     leader.do(fetch)
     room.brokers[1].record_seen(KEY, None)
     reply = leader.take_answer(3, MAX_BYTES)
@@ -191,9 +174,7 @@ async def test_a_leader_with_damage_lets_another_one_lead_and_is_refilled(room: 
     before = room.content(2)
     with path.open("r+b") as file:
         file.write(bytes(40))
-    driver = room.brokers[1].find(KEY)
-    assert driver is not None
-    driver.damaged("the first batch has no header")
+    room.driver(1).damaged("the first batch has no header")
     assert await room.led() in (2, 3)
     await room.until(lambda: room.partitions[1].log.log_end_offset == 3)
     await room.until(lambda: in_sync(room, 1, 2, 3))
@@ -213,7 +194,7 @@ async def test_a_leader_whose_batch_followers_refuse_finds_that_it_has_damage(ro
     position = content.index(b"value-1")
     with path.open("r+b") as file:
         file.seek(position)
-        file.write(b"VALUE")  # the header is whole: only who checks the CRC sees it
+        file.write(b"VALUE")  # the header is whole: only a check of the CRC finds it
     await room.start(3)
     await room.led(by=2)
     await room.until(lambda: in_sync(room, 1, 2, 3))
@@ -250,7 +231,5 @@ async def test_a_replica_that_was_refilled_refills_others_after_its_restart_too(
 async def test_the_last_copy_is_not_given_away_because_of_damage(room: Room) -> None:
     await room.create(1, min_isr=1)
     await room.produce(b"x")
-    driver = room.brokers[1].find(KEY)
-    assert driver is not None
-    driver.damaged("a batch has no header")
+    room.driver(1).damaged("a batch has no header")
     assert await room.produce(b"y") == 1

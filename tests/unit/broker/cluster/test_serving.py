@@ -1,26 +1,30 @@
 """What a leader answers to the brokers that follow it."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from unit.broker.cluster.room import KEY, Room
-from warmlog_broker.cluster.data_path.serving import Serving, answer_of
+from warmlog_broker.cluster.data_path.driver import Reply
+from warmlog_broker.cluster.data_path.serving import Serving, answer_message, answer_of, fetch_message, fetch_of
 from warmlog_broker.network.request import Deferred, MessageWithSlices
-from warmlog_broker.replication.events import Verdict
+from warmlog_broker.replication import events as ev
+from warmlog_broker.replication.alignment import Diverging
 from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol import messages as m
 
 
-@pytest_asyncio.fixture
-async def room(tmp_path: Path) -> AsyncIterator[Room]:
-    room = Room(tmp_path)
-    yield room
-    await room.close()
+def test_fetches_and_answers_are_received_as_they_were_sent() -> None:
+    assert m.ReplicaFetch.__struct_fields__[2:] == ev.Fetch.__struct_fields__[1:]
+    fetch = ev.Fetch(2, *range(10, 19))
+    assert fetch_of(2, fetch_message(KEY, fetch)) == fetch
+    answer = ev.Answer(1, 2, 3, ev.Verdict.DIVERGES, Diverging(4, 5), 6, 7, 8, 9)
+    sent = answer_message(KEY, Reply(answer, 10))
+    assert (sent.topic_id, sent.partition, sent.flush_below, sent.size_bytes) == (*KEY, 10, 0)
+    assert (sent.diverging_epoch, sent.diverging_end) == (4, 5)
+    assert (sent.high_watermark, sent.log_start, sent.sent_ms, sent.removed_below) == (6, 7, 8, 9)
+    assert answer_of(sent) == answer
 
 
 async def test_a_fetch_of_a_partition_that_is_not_served_yet_is_refused_and_not_kept() -> None:
@@ -32,7 +36,7 @@ async def test_a_fetch_of_a_partition_that_is_not_served_yet_is_refused_and_not_
     assert isinstance(response.message, m.ReplicaFetchResponse)
     (sent,) = response.message.answers
     answer = answer_of(sent)
-    assert (sent.partition, answer.number, answer.offset, answer.verdict) == (3, 41, 12, Verdict.REFUSED)
+    assert (sent.partition, answer.number, answer.offset, answer.verdict) == (3, 41, 12, ev.Verdict.REFUSED)
     assert list(response.slices) == [[]]
 
 
@@ -40,12 +44,7 @@ async def is_damage(room: Room, monkeypatch: pytest.MonkeyPatch, error: Exceptio
     """Have a follower fetch what a thread fails to read; return whether the leader takes that for damage."""
     await room.create(1, 2, 3)
     await room.produce(b"x")
-    leader, follower = room.brokers[1].find(KEY), room.brokers[3].find(KEY)
-    assert leader is not None
-    assert follower is not None
-    await room.until(lambda: follower.replica.fetch is not None)
-    fetch = follower.replica.fetch
-    assert fetch is not None
+    leader, fetch = room.driver(1), await room.fetch_of(3)
     room.cut.add(frozenset((1, 3)))
     produced = asyncio.create_task(room.produce(b"y", at=1))
     await room.until(lambda: room.end(1) == 2)
@@ -69,7 +68,7 @@ async def is_damage(room: Room, monkeypatch: pytest.MonkeyPatch, error: Exceptio
     assert isinstance(response, MessageWithSlices)
     assert isinstance(response.message, m.ReplicaFetchResponse)
     (sent,) = response.message.answers
-    assert (sent.number, sent.size_bytes, answer_of(sent).verdict) == (fetch.number, 0, Verdict.REFUSED)
+    assert (sent.number, sent.size_bytes, answer_of(sent).verdict) == (fetch.number, 0, ev.Verdict.REFUSED)
     room.cut.clear()
     await asyncio.gather(produced, return_exceptions=True)
     return leader.replica.failed_in is not None
