@@ -141,7 +141,7 @@ def min_isr_of(cluster: ClusterProcesses) -> dict[str, int]:
     async def read() -> dict[str, int]:
         client = EtcdClient(cluster.etcd.options)
         view = View(client, Keys(cluster.cluster_id), -1)
-        await view.begin()
+        await view.read()
         await client.close()
         records = {key: seen.record for key, seen in view.records.items()}
         return {name: records[PartitionKey(topic.topic_id, 0)].min_isr for name, topic in view.state.topics.items()}

@@ -143,6 +143,6 @@ class Member:
         await self._etcd.close()
 
     def abandon(self) -> None:
-        """End all that runs, without telling anybody: as a crash."""
+        """End all that runs, and tell the other brokers nothing: as a crash."""
         self.session.abandon()
         self._tasks.cancel()

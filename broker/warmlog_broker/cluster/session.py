@@ -9,15 +9,15 @@ that is restored later shows.
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
+from contextlib import suppress
 from uuid import uuid4
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from warmlog_broker.cluster.keys import NodeValue, Registration, from_bytes, to_bytes
-from warmlog_broker.cluster.settling import settled
+from warmlog_broker.cluster.settling import new_author, settled
 from warmlog_broker.cluster.view import View
 from warmlog_broker.data_dirs.loader import StartRefused
 from warmlog_broker.etcd.coordination import (
@@ -167,7 +167,7 @@ class Session:
             _log.warning("the registration of this broker is left to run out: %s", error)
 
     def _author(self) -> Author:
-        return Author(self._view.node, 0, random.getrandbits(52))
+        return new_author(self._view.node)
 
     async def _register(self) -> None:
         """Return once the broker is registered with a lease of its own, under a new broker epoch."""
@@ -203,13 +203,11 @@ class Session:
         """Keep the lease alive, register again when it was lost, and tell again what the others were not told."""
         pause_s = self._ttl_s / 3
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._is_lost.wait()
-            except TimeoutError:
-                pass
+            pause_s = self._ttl_s / 3
             if self._view.frozen:
-                pause_s = self._ttl_s / 3
                 self._is_lost.clear()
                 continue
             try:
@@ -220,7 +218,6 @@ class Session:
                     await self._register()
                 if not self._is_told():
                     await self.tell(is_ready=self._is_ready)
-                pause_s = self._ttl_s / 3
             except Exception as error:
                 is_known = isinstance(error, WarmlogError)
                 _log.warning("the registration of this broker is not kept alive: %s", error, exc_info=not is_known)

@@ -6,6 +6,7 @@ earlier one of these was applied.
 """
 
 import asyncio
+import random
 import time
 from collections.abc import Sequence
 
@@ -24,6 +25,11 @@ from warmlog_protocol.errors import RequestTimedOut
 
 PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 FOREVER_S = float("inf")
+
+
+def new_author(node: int) -> Author:
+    """Return an author that no other transaction has: those of replicas have an incarnation."""
+    return Author(node, 0, random.getrandbits(52))
 
 
 async def settled(

@@ -6,7 +6,6 @@ whose log may lack something leaves the in-sync set; the next mark is written; t
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Iterable
 
@@ -14,7 +13,7 @@ from msgspec import Struct
 
 from warmlog_broker.cluster.records import PartitionKey, Seen
 from warmlog_broker.cluster.session import NodeInUse, Session, in_use
-from warmlog_broker.cluster.settling import settled
+from warmlog_broker.cluster.settling import new_author, settled
 from warmlog_broker.cluster.view import View
 from warmlog_broker.data_dirs.loader import LoadedPartition, StartGivenUp, StartRefused, Stored
 from warmlog_broker.etcd.coordination import ChangedAt, Coordination, Put, Succeeded, Unavailable
@@ -29,7 +28,7 @@ from warmlog_broker.replication.membership import (
     lost,
     start_change,
 )
-from warmlog_broker.replication.record import Author, Change
+from warmlog_broker.replication.record import Change
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_protocol.errors import ApiError, WarmlogError
@@ -48,7 +47,7 @@ async def read_cluster(view: View, is_given_up: Callable[[], bool]) -> None:
     """
     while True:
         try:
-            await view.begin()
+            await view.read()
             break
         except Unavailable as error:
             _log.warning("waiting for etcd: %s", error)
@@ -102,7 +101,7 @@ async def wait_for_former(view: View, directories: Iterable[str], timeout_s: flo
         if time.monotonic() > deadline_s:
             raise NodeInUse(in_use(view.node, other.value))
         await asyncio.sleep(PAUSE_S)
-        await view.begin()
+        await view.read()
 
 
 class Replica(Struct, frozen=True):
@@ -191,7 +190,7 @@ async def changed_record(
     """Change a record, by this node or `node`; return the revision of it, 0 if the change is not needed any more."""
     name = view.keys.partition(key.topic_id, key.number)
     while True:
-        by = Author(view.node if node is None else node, 0, random.getrandbits(52))
+        by = new_author(view.node if node is None else node)
         after = records.changed(seen.record, change, by)
         if isinstance(after, ApiError):
             return 0

@@ -8,7 +8,6 @@ The records of a topic are written before the topic, a part at a time, since etc
 until the topic is there. Each part compares the topic too: once it has these partitions, no late one replaces a record.
 """
 
-import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -28,7 +27,7 @@ from warmlog_broker.cluster.keys import (
     from_bytes,
     to_bytes,
 )
-from warmlog_broker.cluster.settling import settled
+from warmlog_broker.cluster.settling import new_author, settled
 from warmlog_broker.cluster.view import View
 from warmlog_broker.data_dirs.loader import StartRefused
 from warmlog_broker.etcd.coordination import (
@@ -207,8 +206,7 @@ class EtcdStore:
                 return first
 
     def _author(self) -> Author:
-        """Return an author that no other transaction has: those of replicas have an incarnation."""
-        return Author(self.view.node, 0, random.getrandbits(52))
+        return new_author(self.view.node)
 
     def _as_read(self, key: str, expected: Version | None) -> ChangedAt:
         """Return the compare of a key with the view. Raises Changed if it was changed after `expected`."""

@@ -36,8 +36,8 @@ class TopicSync:
         """Take in what a revision has changed."""
         self._due |= applied.topics
         self._announce(applied.topics)
-        for key in applied.records:
-            topic, seen = self._topics.find_by_id(key.topic_id), applied.records[key]
+        for key, seen in applied.records.items():
+            topic = self._topics.find_by_id(key.topic_id)
             if topic is not None and seen is not None:
                 is_here = self._store.view.node in seen.record.replicas
                 if is_here != (key.number in topic.local) and key.number < topic.count:

@@ -99,9 +99,20 @@ class View:
         self._etcd = etcd
         self._moved = asyncio.Event()
 
-    async def begin(self) -> None:
-        """List everything. Raises Unavailable, Refused; WarmlogError for a value that this version cannot read."""
-        await self._list()
+    async def read(self) -> None:
+        """List everything, and apply what is new of it; the view is frozen if etcd has gone back.
+
+        Raises Unavailable, Refused; WarmlogError for a value that this version cannot read.
+        """
+        listing = await self._etcd.range(self.keys.prefix, prefix_end(self.keys.prefix))
+        present = {item.key: item for item in listing.items}
+        older = [key for key, item in present.items() if item.changed < self.changed_at(key)]
+        if listing.revision < self.revision or older:
+            self.freeze(f"it is at revision {listing.revision}, and was at {self.revision}")
+            return
+        gone = [Change(key, None) for key in self.items if key not in present]
+        new = [Change(key, item) for key, item in present.items() if item.changed > self.changed_at(key)]
+        self._take(Revision(listing.revision, gone + new))
 
     async def follow(self) -> None:
         """Apply what comes after the listing, for as long as the broker runs."""
@@ -120,7 +131,7 @@ class View:
                 _log.exception("etcd cannot be followed, trying again: a bug")
             await asyncio.sleep(PAUSE_S)
             try:
-                await self._list()
+                await self.read()
             except CoordinationError as error:
                 _log.warning("etcd cannot be listed, trying again: %s", error)
             except Exception as error:
@@ -172,17 +183,6 @@ class View:
             node: ev.Session(each.broker_epoch, each.value.is_ready, each.value.was_clean)
             for node, each in self.brokers.items()
         }
-
-    async def _list(self) -> None:
-        listing = await self._etcd.range(self.keys.prefix, prefix_end(self.keys.prefix))
-        present = {item.key: item for item in listing.items}
-        older = [key for key, item in present.items() if item.changed < self.changed_at(key)]
-        if listing.revision < self.revision or older:
-            self.freeze(f"it is at revision {listing.revision}, and was at {self.revision}")
-            return
-        gone = [Change(key, None) for key in self.items if key not in present]
-        new = [Change(key, item) for key, item in present.items() if item.changed > self.changed_at(key)]
-        self._take(Revision(listing.revision, gone + new))
 
     def _take(self, revision: Revision) -> None:
         """Apply changes. WarmlogError if one cannot be read: then all are applied but that one."""

@@ -43,12 +43,8 @@ class PeerOptions(ConnectionOptions):
     """How a broker connects to another one: it does not log in, also where clients have to, since PeerHello follows."""
 
     def login(self, _address: Address, _broker: HandshakeResponse) -> Login:
-        return _nothing()
-
-
-def _nothing() -> Login:
-    yield from ()
-    return 0.0
+        yield from ()
+        return 0.0
 
 
 class Identity:

@@ -1,7 +1,7 @@
 """What coordinators and leaders do on other brokers: markers, enrolment, offsets that wait for a transaction.
 
-Each is asked of this broker first. What it does not lead is asked of the leader that the view knows; whoever is asked
-in vain says so by an error after which the caller tries again.
+Each is asked of this broker first. What it does not lead is asked of the leader that the view knows. A broker that does
+not lead it either raises an error after which the caller tries again.
 """
 
 from collections.abc import Awaitable, Callable, Iterator

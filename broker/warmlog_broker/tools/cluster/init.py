@@ -6,13 +6,12 @@ no broker starts without it: an attempt that was interrupted is made again.
 """
 
 import asyncio
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from warmlog_broker.cluster.keys import ClusterValue, Keys, to_bytes
-from warmlog_broker.cluster.settling import settled
+from warmlog_broker.cluster.settling import new_author, settled
 from warmlog_broker.cluster.store import KEYS_A_TRANSACTION, EtcdStore, Plan
 from warmlog_broker.cluster.view import View
 from warmlog_broker.etcd.coordination import ChangedAt, Coordination, Failed, Put
@@ -29,7 +28,7 @@ from warmlog_broker.metadata.metadata_log import (
     UserSecretMade,
 )
 from warmlog_broker.replication import record as records
-from warmlog_broker.replication.record import Author, PartitionRecord
+from warmlog_broker.replication.record import PartitionRecord
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_protocol.errors import DuplicateResource, StorageError
@@ -50,7 +49,7 @@ class TakenOver(NamedTuple):
 
 async def create_cluster(etcd: Coordination, cluster_id: str) -> None:
     """Create an empty cluster. DuplicateResource if there is one of this name, RequestTimedOut, Refused."""
-    keys, by = Keys(cluster_id), Author(-1, 0, random.getrandbits(52))
+    keys, by = Keys(cluster_id), new_author(-1)
     put = Put(keys.cluster, to_bytes(ClusterValue(by=by, created_ms=now_ms())))
     done = await settled(etcd, by, [ChangedAt(keys.cluster, 0)], [put], timeout_s=TIMEOUT_S)
     if isinstance(done, Failed):
@@ -88,7 +87,7 @@ async def take_over(etcd: Coordination, state: MetadataState) -> None:
     """Create the cluster of a broker that was alone. DuplicateResource, RequestTimedOut, StorageError."""
     assert state.cluster is not None
     view = View(etcd, Keys(state.cluster.cluster_id), state.cluster.node_id)
-    await view.begin()
+    await view.read()
     if view.item(view.keys.cluster) is not None:
         raise _exists(state.cluster.cluster_id)
     following = asyncio.create_task(view.follow())

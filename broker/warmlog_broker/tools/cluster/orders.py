@@ -1,6 +1,5 @@
 """What an operator changes in a cluster by etcd: orders for brokers, and the exclusion of one whose disks are lost."""
 
-import random
 from collections.abc import Iterable
 from uuid import uuid4
 
@@ -8,11 +7,11 @@ from msgspec.structs import replace
 
 from warmlog_broker.cluster.keys import DrainedValue, OrderValue, Value, to_bytes
 from warmlog_broker.cluster.records import PartitionKey
-from warmlog_broker.cluster.settling import settled
+from warmlog_broker.cluster.settling import new_author, settled
 from warmlog_broker.cluster.start import changed_record
 from warmlog_broker.cluster.view import View
 from warmlog_broker.etcd.coordination import ChangedAt, Coordination, Delete, Failed, Operation, Put
-from warmlog_broker.replication.record import Author, Exclude
+from warmlog_broker.replication.record import Exclude
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_protocol.errors import InvalidRequest, RequestTimedOut, ResourceNotFound
 
@@ -80,7 +79,7 @@ def preferred(view: View, keys: Iterable[PartitionKey]) -> dict[PartitionKey, in
 
 async def _write(etcd: Coordination, view: View, key: str, value: Value | None) -> None:
     """Put a value, or delete the key. RequestTimedOut if somebody else changes it at the same time."""
-    by = Author(-1, 0, random.getrandbits(52))
+    by = new_author(-1)
     operation: Operation = Delete(key) if value is None else Put(key, to_bytes(replace(value, by=by)))
     done = await settled(etcd, by, [ChangedAt(key, view.changed_at(key))], [operation], timeout_s=TIMEOUT_S)
     if isinstance(done, Failed):

@@ -15,7 +15,7 @@ NODES = (1, 2, 3)
 
 
 class Writer:
-    """Sends numbered values to whoever leads, and notes which were acknowledged, and where."""
+    """Sends numbered values to the leader, and notes which were acknowledged, and where."""
 
     def __init__(self, room: Room) -> None:
         self.room = room

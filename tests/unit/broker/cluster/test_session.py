@@ -36,7 +36,7 @@ class Broker:
         self.session = Session(etcd, self.view, node, DESCRIBED, 1000)
 
     async def start(self) -> None:
-        await self.view.begin()
+        await self.view.read()
         self.following = asyncio.create_task(self.view.follow())
         await self.session.begin_incarnation()
         await self.session.register(was_clean=True)
@@ -103,7 +103,7 @@ async def test_a_start_whose_outcomes_are_lost_registers_once(
         assert broker.session.stored_mark() == (1, 0)
 
 
-async def test_while_etcd_is_away_the_registration_is_kept_by_whoever_leads_etcd(
+async def test_while_etcd_is_away_the_registration_is_kept_by_its_next_leader(
     etcd: FakeCoordination, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RETRY_S", 0.02)
@@ -127,7 +127,7 @@ async def test_another_broker_with_the_node_id_is_found_by_its_directories(
 ) -> None:
     other = Registration(uuid="o", endpoints={"default": ("other", 7)}, peer_listener="default", directories=["d9"])
     async with broker_on(etcd, tmp_path / "d") as broker:
-        await broker.view.begin()
+        await broker.view.read()
         broker.following = asyncio.create_task(broker.view.follow())
         await broker.session.begin_incarnation()
         await etcd.txn([], [Put(KEYS.broker(1), to_bytes(other))])
@@ -148,7 +148,7 @@ async def test_two_that_write_the_mark_of_one_node_find_each_other(etcd: FakeCoo
 async def test_disks_are_compared_with_what_etcd_has(etcd: FakeCoordination, tmp_path: Path) -> None:
     async def compared(directory: Path) -> bool:
         async with broker_on(etcd, directory) as broker:
-            await broker.view.begin()
+            await broker.view.read()
             return are_disks_old(broker.view, broker.session, broker.node.state)
 
     async with broker_on(etcd, tmp_path / "d") as broker:

@@ -50,7 +50,7 @@ class Broker:
         self.view.on_applied.append(self.applied.append)
 
     async def __aenter__(self) -> "Broker":
-        await self.view.begin()
+        await self.view.read()
         self.following = asyncio.create_task(self.view.follow())
         return self
 
@@ -316,7 +316,7 @@ async def test_a_view_of_an_etcd_that_has_gone_back_is_frozen(etcd: FakeCoordina
 async def test_a_value_of_a_newer_version_is_refused_by_a_start_and_named(etcd: FakeCoordination) -> None:
     await etcd.txn([], [Put(CLUSTER.topic("n"), b'{"v":2}')])
     with pytest.raises(UnsupportedVersion, match=r"topics/n.*version 2"):
-        await View(etcd, CLUSTER, 1).begin()
+        await View(etcd, CLUSTER, 1).read()
 
 
 def test_values_that_are_read_again_are_the_same() -> None:

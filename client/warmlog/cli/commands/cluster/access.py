@@ -100,7 +100,7 @@ def in_cluster(place: Place, ask: "Callable[[EtcdClient, View], Awaitable[T]]") 
         from warmlog_broker.cluster.view import View
 
         view = View(etcd, Keys(place.cluster_id), -1)
-        await view.begin()
+        await view.read()
         if view.item(view.keys.cluster) is None:
             raise CommandFailed(f"etcd has no cluster {place.cluster_id!r}: `warmlog cluster init` creates it")
         following = asyncio.create_task(view.follow())
