@@ -111,7 +111,7 @@ class EtcdProcess:
             member.kill()
 
     def lose_all(self) -> None:
-        """All members lose their data, and start anew at the same addresses."""
+        """All members lose their data, and start again at the same addresses."""
         self.kill_all()
         for member in self.members:
             shutil.rmtree(member.directory)

@@ -58,7 +58,7 @@ async def pause_etcd(cluster: ClusterProcesses, _links: Links, luck: Random) -> 
 
 
 async def kill_without_etcd(cluster: ClusterProcesses, _links: Links, luck: Random) -> None:
-    """A broker dies while etcd does not answer: nobody can be elected before it does."""
+    """A broker dies while etcd does not answer: no leader can be elected before it does."""
     member, broker = cluster.etcd.members[0], _one(cluster, luck)
     cluster.etcd.stop(member)
     await _in_thread(broker.kill)

@@ -181,7 +181,7 @@ async def _settled(address: str, replicas: int) -> list[str]:
             if not found and metadata:
                 return []
         if asyncio.get_running_loop().time() > deadline_s:
-            return found or ["nobody tells the metadata"]
+            return found or ["no broker tells the metadata"]
         await asyncio.sleep(0.2)
 
 

@@ -157,8 +157,8 @@ async def test_with_a_password_calls_go_on_after_all_tokens_were_lost(tmp_path: 
     with EtcdProcess(tmp_path) as etcd:
         etcd.enable_auth("secret")
         with pytest.raises(Refused):
-            async with client_of(etcd.options) as nobody:
-                await nobody.range(KEY)
+            async with client_of(etcd.options) as nameless:
+                await nameless.range(KEY)
         with pytest.raises(Refused, match="password"):
             async with client_of(replace(etcd.options, user="root", password="wrong")) as wrong:
                 await wrong.txn([], [Put(KEY, b"1")])
