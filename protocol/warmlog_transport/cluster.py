@@ -230,17 +230,13 @@ class Cluster:
 
     def leader(self, topic: str, partition: int) -> BrokerLink | None:
         """The link to the partition's leader; None if it is not known or there is none now."""
-        known = self._topics.get(topic)
-        if known is None or not 0 <= partition < len(known.partitions):
-            return None
-        return self._brokers.get(known.partitions[partition].leader_id)
+        known = self._partition(topic, partition)
+        return None if known is None else self._brokers.get(known.leader_id)
 
     def leader_epoch(self, topic: str, partition: int) -> int:
         """The epoch of `leader`, for its requests; -1 if it is not known."""
-        known = self._topics.get(topic)
-        if known is None or not 0 <= partition < len(known.partitions):
-            return m.NO_LEADER_EPOCH
-        return known.partitions[partition].leader_epoch
+        known = self._partition(topic, partition)
+        return m.NO_LEADER_EPOCH if known is None else known.leader_epoch
 
     def no_leader(self, topic: str, partition: int) -> errors.ApiError:
         """Why `leader` returned None.
@@ -261,11 +257,15 @@ class Cluster:
 
     def replicas(self, topic: str, partition: int) -> list[BrokerLink]:
         """The links to brokers that have the partition, as far as known. They may know why it is offline."""
+        known = self._partition(topic, partition)
+        replicas = () if known is None else known.replicas
+        return [self._brokers[node_id] for node_id in replicas if node_id in self._brokers]
+
+    def _partition(self, topic: str, partition: int) -> m.PartitionMetadata | None:
         known = self._topics.get(topic)
         if known is None or not 0 <= partition < len(known.partitions):
-            return []
-        replicas = known.partitions[partition].replicas
-        return [self._brokers[node_id] for node_id in replicas if node_id in self._brokers]
+            return None
+        return known.partitions[partition]
 
     def want_leader(self, link: BrokerLink, topic: str) -> None:
         """Have the link to a leader connected. If that fails, ask other brokers who leads by now."""
@@ -498,7 +498,7 @@ class Cluster:
             if not is_unknown or asked >= len(self._brokers):
                 break
             await asyncio.sleep(REFRESH_PAUSE_S)  # a broker may be late to hear of a topic
-        if len(self._brokers) > 1 and self._look is None and not self._is_closed:
+        if self._has_several and self._look is None and not self._is_closed:
             self._look = self.home.loop.call_later(LOOK_S, self._look_for_silence)
         for topic in metadata.topics:
             if (error := topic_error(topic)) is not None:

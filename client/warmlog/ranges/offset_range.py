@@ -57,6 +57,23 @@ class OffsetRange(NamedTuple):
     start_epoch: int = NO_LEADER_EPOCH
     replicas: tuple[str, ...] = ()
 
+    @classmethod
+    def of(
+        cls, state: PartitionOffsets, start: int, end: int, from_ms: int | None = None, until_ms: int | None = None
+    ) -> "OffsetRange":
+        """Return a range of the partition that has this state."""
+        return cls(
+            *state.tp,
+            start,
+            end,
+            state.leader,
+            state.topic_id,
+            from_ms,
+            until_ms,
+            state.leader_epoch,
+            replicas=state.replicas,
+        )
+
     @property
     def tp(self) -> TopicPartition:
         return self.topic, self.partition

@@ -136,17 +136,7 @@ def _range_of(state: PartitionOffsets, bounds: ReadBounds, offset_of_time: Mappi
     end = state.latest if ending.kind is PointKind.TIME else offset_of(ending, state.earliest, state.latest, None)
     from_ms = starting.number if starting.kind is PointKind.TIME else None
     until_ms = ending.number if ending.kind is PointKind.TIME else None
-    planned = OffsetRange(
-        *state.tp,
-        start,
-        end,
-        state.leader,
-        state.topic_id,
-        from_ms,
-        until_ms,
-        leader_epoch=state.leader_epoch,
-        replicas=state.replicas,
-    )
+    planned = OffsetRange.of(state, start, end, from_ms, until_ms)
     is_time_upside_down = from_ms is not None and until_ms is not None and from_ms > until_ms
     if is_time_upside_down or (start > end and starting.kind is ending.kind is PointKind.OFFSET):
         times = f" (times {from_ms} to {until_ms} ms)" if is_time_upside_down else ""

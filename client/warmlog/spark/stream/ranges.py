@@ -116,17 +116,7 @@ def stream_ranges(start: Offsets, end: Offsets, states: Mapping[TopicPartition, 
         if state is None:
             losses.append(Loss(topic, partition, begin, until, "the partition is gone, or its topic was recreated"))
             continue
-        planned = OffsetRange(
-            topic,
-            partition,
-            begin,
-            until,
-            state.leader,
-            state.topic_id,
-            leader_epoch=state.leader_epoch,
-            replicas=state.replicas,
-        )
-        kept, lost = keep_available(planned, state)
+        kept, lost = keep_available(OffsetRange.of(state, begin, until), state)
         losses += lost
         if kept.span:
             ranges.append(kept)
