@@ -185,6 +185,10 @@ def test_what_cannot_be_is_refused_with_the_reason(cluster: ClusterProcesses) ->
     assert "has no partition 4" in run(cluster, "reassign", "refused", "4", "--replicas", "1", code=1)
     assert "broker 1 is registered, so it runs" in run(cluster, "replace", "1", "--yes", code=1)
     assert "has no node 8" in run(cluster, "replace", "8", "--yes", code=1)
+    create(cluster.brokers[1], "alone", 1)
+    said = run(cluster, "replace", str(*nodes_of(cluster, "alone")), code=2)
+    assert "alone-0: no other broker has all its records" in said
+    assert "give --yes" in said
     assert "already" in run(cluster, "init", code=1)
     assert run(cluster, "init", "--if-not-exists") == f"cluster {cluster.cluster_id} exists\n"
 

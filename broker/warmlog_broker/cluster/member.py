@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
-from pathlib import Path
 
 from warmlog_broker.cluster.keys import Keys
 from warmlog_broker.cluster.replicating import Replicating
@@ -24,7 +23,7 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import DirectorySet, finish_deletions
 from warmlog_broker.data_dirs.loader import Stored
 from warmlog_broker.etcd.client import EtcdClient
-from warmlog_broker.etcd.connection import EtcdOptions, password_in
+from warmlog_broker.etcd.connection import EtcdOptions
 from warmlog_broker.metadata.store import NodeStore
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.version import broker_version
@@ -34,29 +33,21 @@ from warmlog_broker.topics.topics import Topics
 _log = logging.getLogger(__name__)
 
 
-def etcd_options(config: BrokerConfig) -> EtcdOptions:
-    """Return how to reach etcd by the settings. InvalidConfig if the password cannot be read."""
-    password_file = config.cluster_etcd_password_file
-    return EtcdOptions(
-        endpoints=tuple(address.strip() for address in config.cluster_etcd.split(",")),
-        user=config.cluster_etcd_user,
-        password=password_in(Path(password_file)) if password_file else "",
-        ca=_path(config.cluster_etcd_ca_file),
-        certificate=_path(config.cluster_etcd_cert_file),
-        key=_path(config.cluster_etcd_key_file or config.cluster_etcd_cert_file),
-    )
-
-
-def _path(text: str) -> Path | None:
-    return Path(text) if text else None
-
-
 class Member:
     """This broker in its cluster."""
 
     def __init__(self, config: BrokerConfig, node: NodeStore, directories: DirectorySet, ports: dict[str, int]) -> None:
         """`ports` are those at which its listeners are bound. InvalidConfig for files that cannot be read."""
-        self._etcd = EtcdClient(etcd_options(config))
+        self._etcd = EtcdClient(
+            EtcdOptions.given(
+                config.cluster_etcd,
+                config.cluster_etcd_user,
+                config.cluster_etcd_password_file,
+                config.cluster_etcd_ca_file,
+                config.cluster_etcd_cert_file,
+                config.cluster_etcd_key_file,
+            )
+        )
         self._config = config
         self._node = node
         self._directories = directories

@@ -6,7 +6,8 @@ and never goes back: an etcd that does is not believed any more, and the view is
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from msgspec import Struct, field
 
@@ -136,6 +137,17 @@ class View:
                 _log.warning("etcd cannot be listed, trying again: %s", error)
             except Exception as error:
                 _log.exception("what is in etcd cannot be read: %s", error)
+
+    @asynccontextmanager
+    async def followed(self) -> AsyncIterator[None]:
+        """Read everything, and follow what changes until the end of the block. Raises as `read`."""
+        await self.read()
+        following = asyncio.create_task(self.follow())
+        try:
+            yield
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
 
     def freeze(self, reason: str) -> None:
         """Believe nothing more of etcd, and write nothing: roles stay as they are."""

@@ -5,7 +5,7 @@ import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import grpc
 import grpc.aio
@@ -61,6 +61,26 @@ class EtcdOptions(Struct, frozen=True, kw_only=True):
     """With the certificates of those that sign etcd's: connections are TLS."""
     certificate: Path | None = None
     key: Path | None = None
+
+    @classmethod
+    def given(
+        cls,
+        addresses: str,
+        user: str,
+        password_file: str | Path,
+        ca_file: str | Path,
+        cert_file: str | Path,
+        key_file: str | Path,
+    ) -> Self:
+        """Return what the settings cluster.etcd… mean, each "" if not set. InvalidConfig for an unreadable password."""
+        return cls(
+            endpoints=tuple(address.strip() for address in addresses.split(",")),
+            user=user,
+            password=_password_in(Path(password_file)) if password_file else "",
+            ca=Path(ca_file) if ca_file else None,
+            certificate=Path(cert_file) if cert_file else None,
+            key=Path(key_file or cert_file) if cert_file else None,
+        )
 
 
 class Endpoint:
@@ -168,8 +188,7 @@ class Endpoints:
         raise Unavailable(said) from None
 
 
-def password_in(path: Path) -> str:
-    """Return the password that a file has. InvalidConfig if it cannot be read."""
+def _password_in(path: Path) -> str:
     try:
         return path.read_text("utf-8").strip()
     except OSError as error:

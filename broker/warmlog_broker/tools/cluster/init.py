@@ -5,7 +5,6 @@ one replica that it has; the broker then starts as the first of the cluster. The
 no broker starts without it: an attempt that was interrupted is made again.
 """
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -87,17 +86,12 @@ async def take_over(etcd: Coordination, state: MetadataState) -> None:
     """Create the cluster of a broker that was alone. DuplicateResource, RequestTimedOut, StorageError."""
     assert state.cluster is not None
     view = View(etcd, Keys(state.cluster.cluster_id), state.cluster.node_id)
-    await view.read()
-    if view.item(view.keys.cluster) is not None:
-        raise _exists(state.cluster.cluster_id)
-    following = asyncio.create_task(view.follow())
-    try:
+    async with view.followed():
+        if view.item(view.keys.cluster) is not None:
+            raise _exists(state.cluster.cluster_id)
         store = _OneBroker(etcd, view, state)
         for entry in _entries(state):
             await store.commit([entry])
-    finally:
-        following.cancel()
-        await asyncio.wait([following])
     await create_cluster(etcd, state.cluster.cluster_id)
 
 

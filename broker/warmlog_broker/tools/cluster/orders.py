@@ -62,12 +62,12 @@ async def exclude(etcd: Coordination, view: View, node: int) -> int:
 
 
 def alone_in(view: View, node: int) -> list[PartitionKey]:
-    """Return the partitions of which nobody else has all records: they are lost with the disks of `node`."""
+    """Return the partitions of which no other broker has all records: they are lost with the disks of `node`."""
     return [key for key, seen in view.records.items() if seen.record.eligible == {node}]
 
 
 def preferred(view: View, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
-    """Return the partitions that another replica leads than the first, which is in sync."""
+    """Return the partitions whose first replica could lead, and does not, with that replica."""
     found = {}
     for key in keys:
         record = view.records[key].record
@@ -78,7 +78,7 @@ def preferred(view: View, keys: Iterable[PartitionKey]) -> dict[PartitionKey, in
 
 
 async def _write(etcd: Coordination, view: View, key: str, value: Value | None) -> None:
-    """Put a value, or delete the key. RequestTimedOut if somebody else changes it at the same time."""
+    """Put a value, or delete the key. RequestTimedOut if it is changed at the same time."""
     by = new_author(-1)
     operation: Operation = Delete(key) if value is None else Put(key, to_bytes(replace(value, by=by)))
     done = await settled(etcd, by, [ChangedAt(key, view.changed_at(key))], [operation], timeout_s=TIMEOUT_S)

@@ -10,6 +10,7 @@ import click
 
 from warmlog.cli.terminal.exits import CommandFailed
 from warmlog.cli.terminal.options import json_option
+from warmlog.cli.terminal.paths import FILE
 from warmlog.extras import install_hint
 
 if TYPE_CHECKING:
@@ -18,19 +19,18 @@ if TYPE_CHECKING:
     from warmlog_broker.etcd.client import EtcdClient
 
 T = TypeVar("T")
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class Place(NamedTuple):
     """Where a cluster is."""
 
-    etcd: str = ""
     cluster_id: str = ""
+    etcd: str = ""
     etcd_user: str = ""
-    etcd_password_file: Path | None = None
-    etcd_ca_file: Path | None = None
-    etcd_cert_file: Path | None = None
-    etcd_key_file: Path | None = None
+    etcd_password_file: str | Path = ""
+    etcd_ca_file: str | Path = ""
+    etcd_cert_file: str | Path = ""
+    etcd_key_file: str | Path = ""
 
 
 _OPTIONS = (
@@ -70,18 +70,9 @@ def in_etcd(place: Place, ask: "Callable[[EtcdClient], Awaitable[T]]") -> T:
 
     async def main() -> T:
         from warmlog_broker.etcd.client import EtcdClient
-        from warmlog_broker.etcd.connection import EtcdOptions, password_in
+        from warmlog_broker.etcd.connection import EtcdOptions
 
-        client = EtcdClient(
-            EtcdOptions(
-                endpoints=tuple(each.strip() for each in place.etcd.split(",")),
-                user=place.etcd_user,
-                password=password_in(place.etcd_password_file) if place.etcd_password_file else "",
-                ca=place.etcd_ca_file,
-                certificate=place.etcd_cert_file,
-                key=place.etcd_key_file or place.etcd_cert_file,
-            )
-        )
+        client = EtcdClient(EtcdOptions.given(*place[1:]))
         try:
             return await ask(client)
         finally:
@@ -100,15 +91,10 @@ def in_cluster(place: Place, ask: "Callable[[EtcdClient, View], Awaitable[T]]") 
         from warmlog_broker.cluster.view import View
 
         view = View(etcd, Keys(place.cluster_id), -1)
-        await view.read()
-        if view.item(view.keys.cluster) is None:
-            raise CommandFailed(f"etcd has no cluster {place.cluster_id!r}: `warmlog cluster init` creates it")
-        following = asyncio.create_task(view.follow())
-        try:
+        async with view.followed():
+            if view.item(view.keys.cluster) is None:
+                raise CommandFailed(f"etcd has no cluster {place.cluster_id!r}: `warmlog cluster init` creates it")
             return await ask(etcd, view)
-        finally:
-            following.cancel()
-            await asyncio.wait([following])
 
     return in_etcd(place, main)
 

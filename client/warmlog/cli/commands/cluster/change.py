@@ -1,14 +1,15 @@
 """`warmlog cluster init`, `elect`, `reassign`, `drain` and `replace`."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from warmlog.cli.commands.cluster.access import Place, cluster_options, in_cluster, in_etcd, names_of, partitions_of
-from warmlog.cli.terminal.exits import CommandFailed
+from warmlog.cli.terminal.exits import CommandFailed, confirm
 from warmlog.cli.terminal.options import certain_option
 from warmlog.cli.terminal.output import counted, json_line, line, note
 from warmlog.cli.terminal.paths import DIRECTORY
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 POLL_S = 0.2
 REACTION_S = 30.0
 """A broker that is registered, and takes longer to react to what is wanted of it, does not follow etcd."""
+HANDOVER_S = 10.0
+"""How long a drained broker may lead something still before that is reported."""
 
 topic_argument = click.argument("topic", metavar="TOPIC", help="The topic's name.")
 partition_argument = click.argument(
@@ -118,28 +121,26 @@ def elect(
     """Change the leaders of partitions: to the preferred ones, or to one of the in-sync set."""
     if (leader is not None) + (unclean is not None) + preferred != 1 or (topic is None and not preferred):
         raise click.UsageError("give one of --preferred, --leader NODE and --unclean NODE, and a topic for the latter")
-    if unclean is not None and not is_certain:
-        click.confirm(
-            f"Records that only other replicas have are lost for good. Let broker {unclean} lead?", abort=True, err=True
+    if unclean is not None:
+        confirm(
+            f"Records that only other replicas have are lost for good. Let broker {unclean} lead?",
+            "the partitions wait for a replica that has all records",
+            is_certain=is_certain,
         )
 
-    async def ask(etcd: "EtcdClient", view: "View") -> int:
+    def wanted_in(view: "View") -> "dict[PartitionKey, OrderValue]":
         from warmlog_broker.cluster.keys import OrderValue
         from warmlog_broker.tools.cluster import orders
 
         keys = list(view.records) if topic is None else partitions_of(view, topic, partition)
         if preferred:
-            wanted = {key: OrderValue(leader=node) for key, node in orders.preferred(view, keys).items()}
-        elif unclean is not None:
-            wanted = {
-                key: OrderValue(recover=unclean) for key in keys if view.records[key].record.leader not in view.brokers
-            }
-        else:
-            wanted = {key: OrderValue(leader=leader) for key in keys if view.records[key].record.leader != leader}
-        await _carried_out(etcd, view, wanted, wait_s)
-        return len(wanted)
+            return {key: OrderValue(leader=node) for key, node in orders.preferred(view, keys).items()}
+        leaders = {key: view.records[key].record.leader for key in keys}
+        if unclean is not None:
+            return {key: OrderValue(recover=unclean) for key, now in leaders.items() if now not in view.brokers}
+        return {key: OrderValue(leader=leader) for key, now in leaders.items() if now != leader}
 
-    _tell_done(in_cluster(place, ask), "another leader", as_json)
+    _carry_out(place, wanted_in, "another leader", wait_s=wait_s, as_json=as_json)
 
 
 @click.command()
@@ -163,15 +164,13 @@ def reassign(topic: str, partition: int | None, replicas: str, wait_s: int, plac
     if len(set(nodes)) != len(nodes):
         raise click.BadParameter(f"{replicas!r} names a broker twice", param_hint="--replicas")
 
-    async def ask(etcd: "EtcdClient", view: "View") -> int:
+    def wanted_in(view: "View") -> "dict[PartitionKey, OrderValue]":
         from warmlog_broker.cluster.keys import OrderValue
 
         keys = partitions_of(view, topic, partition)
-        wanted = {key: OrderValue(replicas=nodes) for key in keys if view.records[key].record.replicas != nodes}
-        await _carried_out(etcd, view, wanted, wait_s)
-        return len(wanted)
+        return {key: OrderValue(replicas=nodes) for key in keys if view.records[key].record.replicas != nodes}
 
-    _tell_done(in_cluster(place, ask), "other replicas", as_json)
+    _carry_out(place, wanted_in, "other replicas", wait_s=wait_s, as_json=as_json)
 
 
 @click.command()
@@ -195,10 +194,10 @@ def drain(node: int, undo: bool, place: Place, as_json: bool) -> None:
                 f"broker {node} has not confirmed within {REACTION_S:g} s that it {what}. This is written in etcd, and "
                 "the broker does it once it follows etcd again"
             ) from None
-        for _ in range(0 if undo else int(10 / POLL_S)):
-            if not _led_by(view, node):
-                break
-            await asyncio.sleep(POLL_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HANDOVER_S):
+                while not undo and _led_by(view, node):
+                    await view.moved()
         return _led_by(view, node)
 
     left = in_cluster(place, ask)
@@ -233,7 +232,7 @@ def replace(node: int, is_certain: bool, place: Place, as_json: bool) -> None:
         if alone and not is_certain:
             for key in alone:
                 note(f"{names.get(key.topic_id, key.topic_id.hex())}-{key.number}: no other broker has all its records")
-            click.confirm(f"Replace the disks of broker {node}?", abort=True, err=True)
+            confirm(f"Replace the disks of broker {node}?", "nothing was changed", is_certain=False)
         return await orders.exclude(etcd, view, node)
 
     count = in_cluster(place, ask)
@@ -243,30 +242,38 @@ def replace(node: int, is_certain: bool, place: Place, as_json: bool) -> None:
         line(f"broker {node} may start with new disks: {counted(count, 'replica')} will be filled")
 
 
-async def _carried_out(
-    etcd: "EtcdClient", view: "View", wanted: "Mapping[PartitionKey, OrderValue]", wait_s: int
+def _carry_out(
+    place: Place,
+    wanted_in: "Callable[[View], Mapping[PartitionKey, OrderValue]]",
+    what: str,
+    *,
+    wait_s: int,
+    as_json: bool,
 ) -> None:
-    """Give orders, and return when all are carried out. CommandFailed if that takes too long: they stay."""
-    from warmlog_broker.tools.cluster import orders
+    """Order what is wanted, and wait until all is carried out. CommandFailed if that takes too long: orders stay."""
 
-    for key, each in wanted.items():
-        await orders.order(etcd, view, key, each)
-    status = Status()
-    try:
-        async with asyncio.timeout(wait_s):
-            while left := [key for key in wanted if key in view.orders]:
-                status.tell(f"{counted(len(left), 'partition')} to go")
-                await asyncio.sleep(POLL_S)
-    except TimeoutError:
-        raise CommandFailed(
-            f"{counted(len(left), 'partition')} of {len(wanted)} are not done after {wait_s} s; the brokers go on, and "
-            "`warmlog cluster status` shows how far they are"
-        ) from None
-    finally:
-        status.clear()
+    async def ask(etcd: "EtcdClient", view: "View") -> int:
+        from warmlog_broker.tools.cluster import orders
 
+        wanted = wanted_in(view)
+        for key, each in wanted.items():
+            await orders.order(etcd, view, key, each)
+        status = Status()
+        try:
+            async with asyncio.timeout(wait_s):
+                while left := [key for key in wanted if key in view.orders]:
+                    status.tell(f"{counted(len(left), 'partition')} to go")
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise CommandFailed(
+                f"{counted(len(left), 'partition')} of {len(wanted)} are not done after {wait_s} s; the brokers go on, "
+                "and `warmlog cluster status` shows how far they are"
+            ) from None
+        finally:
+            status.clear()
+        return len(wanted)
 
-def _tell_done(count: int, what: str, as_json: bool) -> None:
+    count = in_cluster(place, ask)
     if as_json:
         json_line({"partitions": count})
     else:

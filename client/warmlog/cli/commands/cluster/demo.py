@@ -32,11 +32,12 @@ WITHOUT_ETCD = (
 
 
 class Process(NamedTuple):
-    """A process, its command line, and where it writes to."""
+    """A process, its command line, where it writes to, and where it listens."""
 
     running: subprocess.Popen[bytes]
     command: list[str]
     log: Path
+    address: str
 
 
 @click.command()
@@ -56,17 +57,17 @@ def demo(seconds: int, stay: bool) -> None:
         urls += ["--listen-peer-urls", f"http://{peers}", "--initial-advertise-peer-urls", f"http://{peers}"]
         urls += ["--initial-cluster", f"demo=http://{peers}"]
         store = [etcd, "--name", "demo", "--data-dir", str(directory / "etcd"), "--log-level", "error", *urls]
-        running.enter_context(_process(store, directory / "etcd.log"))
+        running.enter_context(_process(store, directory / "etcd.log", address))
         place = Place(etcd=address, cluster_id="demo")
         _create_cluster(place)
         line(f"etcd at {address}; a cluster called demo in it: warmlog cluster init --etcd {address} --cluster-id demo")
         brokers = _start_brokers(address, directory, running)
-        ports = {node: process.command[process.command.index("--listen") + 1] for node, process in brokers.items()}
-        line(f"three brokers at {', '.join(ports.values())}")
-        asyncio.run(_show(brokers, ports, seconds, running))
+        addresses = [process.address for process in brokers.values()]
+        line(f"three brokers at {', '.join(addresses)}")
+        asyncio.run(_show(brokers, addresses, seconds, running))
         if stay:
             line(f"all run on until Ctrl-C; try\n  warmlog cluster brokers --etcd {address} --cluster-id demo")
-            line(f"  warmlog --broker {','.join(ports.values())} consume {TOPIC} --count 3")
+            line(f"  warmlog --broker {','.join(addresses)} consume {TOPIC} --count 3")
             signal.pause()
 
 
@@ -81,7 +82,8 @@ def _start_brokers(etcd: str, directory: Path, running: ExitStack) -> dict[int, 
     secret.write_text("of this demo\n")
     brokers = {}
     for node in (1, 2, 3):
-        command = [sys.executable, "-m", "warmlog_broker", "--listen", f"127.0.0.1:{_free_port()}"]
+        address = f"127.0.0.1:{_free_port()}"
+        command = [sys.executable, "-m", "warmlog_broker", "--listen", address]
         command += ["--data-dir", str(directory / f"broker-{node}")]
         settings = {
             "cluster.etcd": etcd,
@@ -92,16 +94,15 @@ def _start_brokers(etcd: str, directory: Path, running: ExitStack) -> dict[int, 
         }
         for name, value in settings.items():
             command += ["--set", f"{name}={value}"]
-        brokers[node] = running.enter_context(_process(command, directory / f"broker-{node}.log"))
+        brokers[node] = running.enter_context(_process(command, directory / f"broker-{node}.log", address))
     for process in brokers.values():
         _wait_until_ready(process)
     return brokers
 
 
-async def _show(brokers: dict[int, Process], ports: dict[int, str], seconds: int, running: ExitStack) -> None:
+async def _show(brokers: dict[int, Process], addresses: list[str], seconds: int, running: ExitStack) -> None:
     from warmlog import Admin, Consumer, Producer
 
-    addresses = list(ports.values())
     async with Admin(addresses) as admin, Producer(addresses) as producer:
         await admin.create_topic(TOPIC, partitions=1, replication_factor=3)
         leader = (await admin.describe_topic(TOPIC)).partitions[0].leader
@@ -124,7 +125,7 @@ async def _show(brokers: dict[int, Process], ports: dict[int, str], seconds: int
         after = (await admin.describe_topic(TOPIC)).partitions[0].leader
         line(f"broker {after} leads now; no record was acknowledged for {max(gaps):.1f} s, and no call has failed")
     line(f"broker {leader} is started again, and fetches what it has missed …")
-    brokers[leader] = running.enter_context(_process(brokers[leader].command, brokers[leader].log))
+    brokers[leader] = running.enter_context(_process(*brokers[leader][1:]))
     await asyncio.to_thread(_wait_until_ready, brokers[leader])
     async with Consumer(addresses, topics=[TOPIC]) as consumer:
         found = [int(record.value or b"") async for record in consumer.records(until="latest")]
@@ -134,13 +135,13 @@ async def _show(brokers: dict[int, Process], ports: dict[int, str], seconds: int
 
 
 @contextmanager
-def _process(command: list[str], log: Path) -> Iterator[Process]:
+def _process(command: list[str], log: Path, address: str) -> Iterator[Process]:
     with log.open("ab") as output:
         running = subprocess.Popen(  # noqa: S603 - no shell
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
     try:
-        yield Process(running, command, log)
+        yield Process(running, command, log, address)
     finally:
         running.terminate()
         try:
@@ -152,7 +153,7 @@ def _process(command: list[str], log: Path) -> Iterator[Process]:
 
 def _wait_until_ready(process: Process) -> None:
     """Return when a broker accepts connections. CommandFailed with what it says if it ends."""
-    host, _, port = process.command[process.command.index("--listen") + 1].rpartition(":")
+    host, _, port = process.address.rpartition(":")
     deadline_s = time.monotonic() + START_S
     while True:
         try:

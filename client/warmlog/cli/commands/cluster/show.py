@@ -6,6 +6,7 @@ import click
 
 from warmlog.cli.commands.cluster.access import Place, cluster_options, in_cluster, names_of
 from warmlog.cli.terminal.output import counted, facts, json_line, line, table
+from warmlog.cli.terminal.tables import Cell
 
 if TYPE_CHECKING:
     from warmlog_broker.cluster.records import PartitionKey
@@ -16,7 +17,75 @@ if TYPE_CHECKING:
 MOST_SHOWN = 50
 
 
-def state_of(view: "View", key: "PartitionKey", record: "PartitionRecord") -> str:
+@click.command()
+@cluster_options
+def status(place: Place, as_json: bool) -> None:
+    """Show the brokers of a cluster, and the partitions that are not as they should be.
+
+    The exit code is 1 if a partition has no leader, or too few replicas in sync to take records with acks=all.
+    """
+    view = in_cluster(place, _look)
+    wrong = _wrong_in(view)
+    count = sum(topic.partitions for topic in view.state.topics.values())
+    if as_json:
+        json_line(
+            {
+                "cluster_id": place.cluster_id,
+                "revision": view.revision,
+                "brokers": sorted(view.brokers),
+                "topics": len(view.state.topics),
+                "partitions": count,
+                "not_as_they_should_be": [each._asdict() for each in wrong],
+            }
+        )
+    else:
+        away = [node for node in _known_nodes(view) if node not in view.brokers]
+        facts(
+            [
+                ("cluster", place.cluster_id),
+                ("brokers", ", ".join(map(str, sorted(view.brokers))) or "none"),
+                *([("away", ", ".join(map(str, away)))] if away else []),
+                ("topics", f"{counted(len(view.state.topics), 'topic')}, {counted(count, 'partition')}"),
+                ("partitions", f"{counted(len(wrong), 'is', 'are')} not as it should be" if wrong else "all in sync"),
+            ]
+        )
+        if wrong:
+            line()
+            rows: list[tuple[Cell, ...]] = [(*each[:4], *map(_nodes, each[5:])) for each in wrong[:MOST_SHOWN]]
+            table(("TOPIC", "PARTITION", "STATE", "LEADER", "REPLICAS", "IN SYNC", "ELIGIBLE"), rows)
+        if len(wrong) > MOST_SHOWN:
+            line(f"and {len(wrong) - MOST_SHOWN} more: --json has them all")
+    raise SystemExit(any("no leader" in each.state or "too few" in each.state for each in wrong))
+
+
+async def _look(_: "EtcdClient", view: "View") -> "View":
+    return view
+
+
+class _Wrong(NamedTuple):
+    topic: str
+    partition: int
+    state: str
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    eligible: tuple[int, ...]
+
+
+def _wrong_in(view: "View") -> list[_Wrong]:
+    """Return the partitions that are not as they should be, by their topics' names."""
+    names, found = names_of(view), []
+    for key, (record, _) in view.records.items():
+        if key.topic_id in names and (state := _state_of(view, key, record)):
+            place = names[key.topic_id], key.number
+            found.append(
+                _Wrong(*place, state, record.leader, record.leader_epoch, record.replicas, record.isr, record.elr)
+            )
+    return sorted(found)
+
+
+def _state_of(view: "View", key: "PartitionKey", record: "PartitionRecord") -> str:
     """Return what is wrong with a partition, or under way; "" if it is as it should be."""
     words = []
     if record.leader not in view.brokers:
@@ -32,81 +101,6 @@ def state_of(view: "View", key: "PartitionKey", record: "PartitionRecord") -> st
     return ", ".join(words)
 
 
-@click.command()
-@cluster_options
-def status(place: Place, as_json: bool) -> None:
-    """Show the brokers of a cluster, and the partitions that are not as they should be.
-
-    The exit code is 1 if a partition has no leader, or too few replicas in sync to take records with acks=all.
-    """
-
-    async def ask(_: "EtcdClient", view: "View") -> "tuple[View, dict[PartitionKey, str]]":
-        names = names_of(view)
-        wrong = {
-            key: state
-            for key, seen in sorted(view.records.items(), key=lambda item: (names.get(item[0].topic_id, ""), item[0]))
-            if key.topic_id in names and (state := state_of(view, key, seen.record))
-        }
-        return view, wrong
-
-    view, wrong = in_cluster(place, ask)
-    names, records = names_of(view), {key: view.records[key].record for key in wrong}
-    count = sum(topic.partitions for topic in view.state.topics.values())
-    is_bad = any("no leader" in state or "too few" in state for state in wrong.values())
-    if as_json:
-        json_line(
-            {
-                "cluster_id": place.cluster_id,
-                "revision": view.revision,
-                "brokers": sorted(view.brokers),
-                "topics": len(view.state.topics),
-                "partitions": count,
-                "not_as_they_should_be": [
-                    {
-                        "topic": names[key.topic_id],
-                        "partition": key.number,
-                        "state": state,
-                        "leader": records[key].leader,
-                        "leader_epoch": records[key].leader_epoch,
-                        "replicas": records[key].replicas,
-                        "in_sync": records[key].isr,
-                        "eligible": records[key].elr,
-                    }
-                    for key, state in wrong.items()
-                ],
-            }
-        )
-    else:
-        away = [node for node in known_nodes(view) if node not in view.brokers]
-        facts(
-            [
-                ("cluster", place.cluster_id),
-                ("brokers", ", ".join(map(str, sorted(view.brokers))) or "none"),
-                *([("away", ", ".join(map(str, away)))] if away else []),
-                ("topics", f"{counted(len(view.state.topics), 'topic')}, {counted(count, 'partition')}"),
-                ("partitions", f"{counted(len(wrong), 'is', 'are')} not as it should be" if wrong else "all in sync"),
-            ]
-        )
-        if wrong:
-            line()
-            rows = [
-                (
-                    names[key.topic_id],
-                    key.number,
-                    state,
-                    records[key].leader,
-                    _nodes(records[key].replicas),
-                    _nodes(records[key].isr),
-                    _nodes(records[key].elr),
-                )
-                for key, state in list(wrong.items())[:MOST_SHOWN]
-            ]
-            table(("TOPIC", "PARTITION", "STATE", "LEADER", "REPLICAS", "IN SYNC", "ELIGIBLE"), rows)
-            if len(wrong) > MOST_SHOWN:
-                line(f"and {len(wrong) - MOST_SHOWN} more: --json has them all")
-    raise SystemExit(1 if is_bad else 0)
-
-
 def _nodes(nodes: tuple[int, ...]) -> str:
     return ",".join(map(str, nodes)) or "-"
 
@@ -115,14 +109,10 @@ def _nodes(nodes: tuple[int, ...]) -> str:
 @cluster_options
 def brokers(place: Place, as_json: bool) -> None:
     """Show the brokers of a cluster: where they are, what they lead, and what they follow."""
-
-    async def ask(_: "EtcdClient", view: "View") -> "View":
-        return view
-
-    view = in_cluster(place, ask)
-    rows = [_row(view, node) for node in known_nodes(view)]
+    view = in_cluster(place, _look)
+    rows = [_row(view, node) for node in _known_nodes(view)]
     if as_json:
-        json_line([{**row._asdict(), "endpoints": row.endpoints} for row in rows])
+        json_line([row._asdict() for row in rows])
         return
     headings = ("NODE", "STATE", "RACK", "LEADS", "IN SYNC", "REPLICAS", "ADDRESSES")
     table(headings, [(*row[:2], row.rack or "-", *row[3:6], _addresses(row.endpoints)) for row in rows])
@@ -156,7 +146,7 @@ def _addresses(endpoints: dict[str, tuple[str, int]]) -> str:
     return ", ".join(f"{host}:{port}" for host, port in endpoints.values()) or "-"
 
 
-def known_nodes(view: "View") -> list[int]:
+def _known_nodes(view: "View") -> list[int]:
     """Return the ids of all brokers that the cluster has had, but those that were replaced."""
     parts = map(view.keys.parts, view.items)
     return sorted(int(each[1]) for each in parts if each[0] == "nodes")

@@ -116,6 +116,12 @@ def test_what_others_are_called_elsewhere_is_answered_with_what_to_type_here(typ
     assert " ".join(done.output.split()).endswith(advice), done.output
 
 
+def test_an_election_that_may_lose_records_needs_a_terminal_or_yes() -> None:
+    done = CliRunner().invoke(build_program(), ["cluster", "elect", "orders", "--unclean", "1"], prog_name="warmlog")
+    assert done.exit_code == 2
+    assert "there is no terminal at which this could be confirmed: give --yes" in done.output
+
+
 def test_the_lists_of_commands_are_wrapped_and_not_cut() -> None:
     for typed in ([], ["topic"], ["group"], ["log"]):
         shown = CliRunner().invoke(build_program(), [*typed, "--help"], terminal_width=80).output
