@@ -94,6 +94,11 @@ def test_fields_may_have_any_names(browser: Browser, broker: BrokerProcess) -> N
     row(page, "one", "two", "three", "four", "five").wait_for()
     row(page, "one", "six").wait_for()
     page.get_by_role("columnheader", name="a,b").wait_for()
+    with Producer(broker.address) as producer:
+        producer.send("named", b'{"later": "seven"}').result()
+    page.get_by_role("button", name="Search").click()
+    row(page, "seven").wait_for()
+    page.get_by_role("columnheader", name="later").wait_for()
 
 
 def test_deeply_nested_json_is_shown_as_text(browser: Browser, broker: BrokerProcess) -> None:

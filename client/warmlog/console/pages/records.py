@@ -34,6 +34,7 @@ FIELDS = {
 """What is asked for, in the page and in its address: a label, and what is there at first."""
 
 SEARCH, FOLLOW, PAUSE, STOP = "Search", "Follow", "Pause", "Stop"
+BY_FIELDS = "Fields of JSON values"
 
 
 @page_at("/records", every_s=1)
@@ -68,9 +69,9 @@ class Records:
         fields |= {"Headers, NAME=VALUE …": "", "Partition, by key if empty": ""}
         page.change("Produce", fields, _produce_command, self._produce)
         self._note = ui.label().props("role=status")
-        with ui.tabs().props("align=left") as tabs:
-            listed, by_fields = ui.tab("List"), ui.tab("Fields of JSON values")
-        with ui.tab_panels(tabs, value=listed).classes("wl-wide"):
+        with ui.tabs(on_change=self._show_fields).props("align=left") as self._tabs:
+            listed, by_fields = ui.tab("List"), ui.tab(BY_FIELDS)
+        with ui.tab_panels(self._tabs, value=listed).classes("wl-wide"):
             with ui.tab_panel(listed).classes("q-pa-none"):
                 self._table = Table("Records", HEADINGS)
                 self._table.table.on("rowClick", lambda event: self._open(self._rows[event.args[1]["id"]]))
@@ -197,10 +198,16 @@ class Records:
                 for row in rows
             ]
         )
-        names, lines = views.fields_of(rows, self._decoded)
+        self._show_fields()
+
+    def _show_fields(self) -> None:
+        """Decode the values into fields, if these are looked at."""
+        if self._tabs.value != BY_FIELDS:
+            return
+        names, lines = views.fields_of(self._rows, self._decoded)
         self._fields.clear()
         with self._fields:
-            cells: list[Values] = [(row.offset, *line) for row, line in zip(rows, lines, strict=True)]
+            cells: list[Values] = [(row.offset, *line) for row, line in zip(self._rows, lines, strict=True)]
             Table("Fields", ("offset", *names)).show(cells)
 
     def _link(self, row: Row) -> str:
