@@ -14,6 +14,8 @@ PAUSE_S = 0.01
 class Honest(threading.Thread):
     """Produces one record after another to `topic`, which is its own, and reads each back."""
 
+    client: type[Any] = WireClient
+
     def __init__(self, address: str, topic: str) -> None:
         super().__init__(name="honest", daemon=True)
         self.count = 0
@@ -28,8 +30,6 @@ class Honest(threading.Thread):
         durations = sorted(self.durations_s) or [0.0]
         p99_ms, longest_ms = durations[int(len(durations) * 0.99)] * 1000, durations[-1] * 1000
         return f"{self.count} honest records, p99 {p99_ms:.0f} ms, the slowest {longest_ms:.0f} ms"
-
-    client: type[Any] = WireClient
 
     def run(self) -> None:
         try:

@@ -9,20 +9,13 @@ from msgspec.structs import replace
 
 from faults.fuzzing.corpus import GROUP, MEMBER, PRODUCER_ID, TOPIC, TOPICS, TRANSACTIONAL_ID
 from faults.fuzzing.peers import Peer, Reader
+from kafka_transactions import NEWEST
 from warmlog_broker.kafka.translators import TRANSLATORS
 from warmlog_protocol.batch import encode_batch, read_batch, to_rows
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.kafka.compiled import writer
 from warmlog_protocol.kafka.schema import API, Api
 
-TRANSACTION_VERSIONS = {
-    "InitProducerId": 4,
-    "AddPartitionsToTxn": 3,
-    "AddOffsetsToTxn": 3,
-    "Produce": 9,
-    "TxnOffsetCommit": 3,
-    "EndTxn": 3,
-}
 CLIENT_ID = b"fuzzer"
 SENTINEL_ID = 0x5EED
 _FILLINGS = {
@@ -67,9 +60,13 @@ def corpus() -> list[bytes]:
         for version in range(api.versions.first, api.versions.last + 1):
             for topic, records in _record_sets() if name == "Produce" else [(TOPIC, b"")]:
                 request = _filled(api, version, "request", topic, len(records))
-                head, *rest = writer(name, "request", version)(request)
-                frames.append(frame(name, version, head + (records if rest else b"") + b"".join(rest)))
+                frames.append(_framed(name, version, request, records))
     return frames + _transactions()
+
+
+def _framed(name: str, version: int, request: Any, records: bytes) -> bytes:
+    head, *rest = writer(name, "request", version)(request)
+    return frame(name, version, head + (records if rest else b"") + b"".join(rest))
 
 
 def _transactions() -> list[bytes]:
@@ -88,12 +85,11 @@ def _transactions() -> list[bytes]:
             is_transactional=True,
         )
         records = to_rows(read_batch(batch))
-        for name, version in TRANSACTION_VERSIONS.items():
+        for name, version in NEWEST.items():
             filled = _filled(API[name], version, "request", TOPIC, len(records))
             names = filled.__struct_fields__
             sent = replace(filled, **{field: value for field, value in owner.items() if field in names})
-            head, *rest = writer(name, "request", version)(sent)
-            frames.append(frame(name, version, head + (records if rest else b"") + b"".join(rest)))
+            frames.append(_framed(name, version, sent, records))
     return frames
 
 

@@ -68,15 +68,20 @@ async def run(options: argparse.Namespace) -> None:
             await asyncio.sleep(0.1)
 
 
-def main() -> None:
-    """Work until killed."""
+def parsed_options() -> argparse.Namespace:
+    """Return the options that `faults.history.members` gives to a member."""
     parser = argparse.ArgumentParser()
     for name in ("address", "group", "topic", "journal"):
         parser.add_argument(name)
     parser.add_argument("--instance-id")
     parser.add_argument("--session-timeout-ms", type=int)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Work until killed."""
     logging.getLogger("warmlog").setLevel(logging.CRITICAL)
-    asyncio.run(run(parser.parse_args()))
+    asyncio.run(run(parsed_options()))
 
 
 if __name__ == "__main__":

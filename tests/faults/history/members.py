@@ -132,7 +132,7 @@ class Members:
     async def wait_until_done(
         self, address: str, ends: dict[int, int], notes: GroupNotes, *, patience_s: float
     ) -> None:
-        """Return once everything below `ends` is committed. TimeoutError if nothing more is for `patience_s`."""
+        """Return once everything below `ends` is committed. TimeoutError if no commit comes for `patience_s`."""
         now_s = asyncio.get_running_loop().time
         before: dict[int, int] = {}
         async with asyncio.timeout(patience_s) as waiting, Admin(address) as admin:

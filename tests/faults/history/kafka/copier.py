@@ -16,13 +16,10 @@ from aiokafka.errors import KafkaError
 
 from faults.history.kafka.writers import RETRY_S, TIMEOUT_MS, started
 from faults.history.member import Journal
+from faults.history.transactional.notes import GivenUpError
 
 ABORTED_SHARE = 0.05
 MAX_RECORDS = 50
-
-
-class _Whim(Exception):
-    """A transaction is aborted."""
 
 
 async def work(options: argparse.Namespace) -> None:
@@ -49,13 +46,13 @@ async def work(options: argparse.Namespace) -> None:
                 try:
                     if read:
                         await _copy(options, producer, read, is_aborted=luck.random() < ABORTED_SHARE)
-                except _Whim:
+                except GivenUpError:
                     for partition, records in read.items():
                         consumer.seek(partition, records[0].offset)
 
 
 async def _copy(options: argparse.Namespace, producer: Any, read: Mapping[Any, Any], *, is_aborted: bool) -> None:
-    """Copy what was read in one transaction; _Whim if that is aborted."""
+    """Copy what was read in one transaction; GivenUpError if that is aborted."""
     async with producer.transaction():
         for partition, records in read.items():
             for record in records:
@@ -63,7 +60,7 @@ async def _copy(options: argparse.Namespace, producer: Any, read: Mapping[Any, A
         offsets = {partition: records[-1].offset + 1 for partition, records in read.items()}
         await producer.send_offsets_to_transaction(offsets, options.group)
         if is_aborted:
-            raise _Whim
+            raise GivenUpError
 
 
 async def run(options: argparse.Namespace) -> None:

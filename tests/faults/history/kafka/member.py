@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from faults.history.kafka.writers import RETRY_S, started
-from faults.history.member import Journal
+from faults.history.member import Journal, parsed_options
 
 REBALANCE_TIMEOUT_MS = 5000
 
@@ -46,11 +46,8 @@ async def work(options: argparse.Namespace, journal: Journal) -> None:
     async with started(consumer):
         while True:
             for partition, records in (await consumer.getmany(timeout_ms=200)).items():
-                place = {
-                    "partition": partition.partition,
-                    "first": records[0].offset,
-                    "next": records[-1].offset + 1,
-                }
+                first, last = records[0].offset, records[-1].offset
+                place = {"partition": partition.partition, "first": first, "next": last + 1}
                 try:
                     journal.note("handled", **place)
                     journal.note("committing", **place)
@@ -74,13 +71,8 @@ async def run(options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Work until killed."""
-    parser = argparse.ArgumentParser()
-    for name in ("address", "group", "topic", "journal"):
-        parser.add_argument(name)
-    parser.add_argument("--instance-id")
-    parser.add_argument("--session-timeout-ms", type=int)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    asyncio.run(run(parser.parse_args()))
+    asyncio.run(run(parsed_options()))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from faults.history.notes import WriterNotes, value_of
-from faults.history.transactional.notes import Outcome, Transaction, TransactionNotes
+from faults.history.transactional.notes import GivenUpError, Outcome, Transaction, TransactionNotes
 from faults.history.workload import GIVE_UP_MS, MAX_UNSETTLED
 
 RETRY_S = 0.1
@@ -69,10 +69,6 @@ async def _settle(notes: WriterNotes, number: int, sent: "asyncio.Future[Any]") 
         notes.acknowledged[number] = placed.offset
 
 
-class _GivenUpError(Exception):
-    """A transaction that its program aborts."""
-
-
 async def write_transactions(
     address: str,
     name: str,
@@ -100,8 +96,7 @@ async def write_transactions(
                     await _write_one(producer, topic, records, transaction, is_given_up=luck.random() < 0.2)
                     await asyncio.sleep(pause_s)
         except KafkaError as error:
-            kind = type(error).__name__
-            notes.errors[kind] = notes.errors.get(kind, 0) + 1
+            notes.note_error(error)
             await asyncio.sleep(RETRY_S)
 
 
@@ -119,8 +114,8 @@ async def _write_one(
                 transaction.records.append((partition, value))
                 await producer.send(topic, value, partition=partition)
             if is_given_up:
-                raise _GivenUpError
-    except _GivenUpError:
+                raise GivenUpError
+    except GivenUpError:
         transaction.outcome = Outcome.ABORTED
     else:
         transaction.outcome = Outcome.COMMITTED

@@ -15,6 +15,10 @@ class Outcome(Enum):
     ABORTED = auto()
 
 
+class GivenUpError(Exception):
+    """A transaction that its program aborts."""
+
+
 class Record(NamedTuple):
     """A record as a reader got it."""
 
@@ -46,6 +50,11 @@ class TransactionNotes:
     """What these readers were told of logs that are shorter than they have read."""
     errors: dict[str, int] = field(default_factory=dict)
     """How often each error has ended a transaction."""
+
+    def note_error(self, error: Exception) -> None:
+        """Count an error that has ended a transaction."""
+        name = type(error).__name__
+        self.errors[name] = self.errors.get(name, 0) + 1
 
     def count(self, outcome: Outcome) -> int:
         """Return the number of transactions with this outcome."""

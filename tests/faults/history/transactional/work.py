@@ -13,7 +13,7 @@ from faults.history.kafka.processes import COPIERS, KAFKA_COPIERS, KAFKA_COPIES,
 from faults.history.members import SESSION_TIMEOUT_MS, STATIC, Members
 from faults.history.transactional.checking import COMMITTED, UNCOMMITTED, check_transactions, check_views_again
 from faults.history.transactional.jobs import DRIVERS, LOADS, Jobs, check_jobs
-from faults.history.transactional.notes import Outcome, Record, Transaction, TransactionNotes, Views
+from faults.history.transactional.notes import GivenUpError, Outcome, Record, Transaction, TransactionNotes, Views
 from warmlog import Consumer, Producer
 from warmlog.errors import LogTruncated, ProducerFenced, TransactionAbortable, TransactionAborted, WarmlogError
 
@@ -38,10 +38,6 @@ class Pairs(Members):
         transactional_id = f"copying-{kind if kind == STATIC else name}"
         session = f"--session-timeout-ms={SESSION_TIMEOUT_MS}"
         return [self.address, self.group, self.topic, str(self.directory / name), COPIES, transactional_id, session]
-
-
-class _GivenUpError(Exception):
-    """A transaction that its program aborts."""
 
 
 async def write(
@@ -82,23 +78,18 @@ async def _write_one(
                 if luck.random() < 0.1:
                     await asyncio.sleep(0.002)
             if luck.random() < 0.2:
-                raise _GivenUpError
-    except _GivenUpError:
+                raise GivenUpError
+    except GivenUpError:
         transaction.outcome = Outcome.ABORTED
     except (TransactionAbortable, TransactionAborted) as error:
-        _note_error(notes, error)
+        notes.note_error(error)
         transaction.outcome = Outcome.ABORTED
     except ProducerFenced:
         raise
     except WarmlogError as error:
-        _note_error(notes, error)
+        notes.note_error(error)
     else:
         transaction.outcome = Outcome.COMMITTED
-
-
-def _note_error(notes: TransactionNotes, error: WarmlogError) -> None:
-    name = type(error).__name__
-    notes.errors[name] = notes.errors.get(name, 0) + 1
 
 
 async def tail(address: str, topic: str, isolation: str, seen: list[Record]) -> None:
