@@ -23,6 +23,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
+ETCD = command -v etcd >/dev/null || tools/apt-install 'a cluster needs etcd' etcd-server
 
 .PHONY: help dev demo test test-slow test-kafka test-clients test-prometheus test-helm test-docker test-console test-site test-cluster cluster-chaos bench-cluster chaos power-loss soak fuzz group-simulation classic-simulation transaction-simulation replication-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-kafka bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
 .NOTPARALLEL:
@@ -79,7 +80,7 @@ demo: dev
 # Debian's package of etcd starts a service where systemd runs: there it is left to the developer, and its tests skip.
 test: dev
 	@tools/fuse
-	@command -v etcd >/dev/null || [ -d /run/systemd/system ] || tools/apt-install 'some tests need etcd' etcd-server || true
+	@[ -d /run/systemd/system ] || $(ETCD) || true
 	@$(WITH_JAVA) PYTHONPATH=tests $(BIN)/python -m spark.quick_start
 	@$(WITH_JAVA) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS)
 
@@ -121,13 +122,15 @@ test-console: dev
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow tests/console $(PYTEST_ARGS)
 
 test-cluster: dev
-	@command -v etcd >/dev/null || tools/apt-install 'the tests of a cluster need etcd' etcd-server
+	@$(ETCD)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow" tests/integration/etcd tests/cluster $(PYTEST_ARGS)
 
 cluster-chaos: dev
+	@$(ETCD)
 	@PYTHONPATH=tests $(BIN)/python -m cluster.chaos --faults $(N) --seed $(SEED)
 
 bench-cluster: dev
+	@$(ETCD)
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.cluster $(BENCH_ARGS)
 
 chaos: dev
