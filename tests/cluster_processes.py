@@ -11,6 +11,7 @@ from warmlog import Admin
 from warmlog_broker.etcd.client import EtcdClient
 from warmlog_broker.tools.cluster.init import create_cluster
 from warmlog_protocol import messages as m
+from wire_client import WireClient
 
 SESSION_TIMEOUT_MS = 2000
 
@@ -72,6 +73,15 @@ class ClusterProcesses:
             request = m.FindCoordinatorRequest(kind, [key])
             (found,) = (await admin.cluster.call(request, m.FindCoordinatorResponse)).coordinators
             return self.brokers[found.node_id]
+
+    def leader_of(self, topic: str) -> int:
+        """The leader of the first partition of a topic, as a broker that runs says; -1 without one."""
+        brokers = self.brokers.values()
+        broker = next(each for each in brokers if each.process is not None and each.process.poll() is None)
+        with WireClient(broker.address) as client:
+            found = client.call(m.MetadataRequest([topic]))
+            assert isinstance(found, m.MetadataResponse)
+            return found.topics[0].partitions[0].leader_id
 
     @property
     def addresses(self) -> str:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
-from urllib.error import URLError
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -100,8 +100,8 @@ class EtcdProcess:
             try:
                 self.post("/v3/kv/range", {"key": "AA=="}, member)
                 return
-            except (URLError, OSError) as error:
-                if isinstance(error, URLError) and getattr(error, "code", 0) == 400:
+            except OSError as error:
+                if isinstance(error, HTTPError) and error.code == 400:
                     return  # it wants a user: it answers
                 assert time.monotonic() < deadline, Path(f"{member.directory}.log").read_text()[-2000:]
                 time.sleep(0.02)

@@ -15,8 +15,6 @@ from broker_process import BrokerProcess
 from cluster_processes import ClusterProcesses
 from processor_time import processor_time
 from warmlog import Admin, Producer
-from warmlog_protocol.messages import MetadataRequest, MetadataResponse
-from wire_client import WireClient
 
 TOPIC, PARTITIONS = "bench", 3
 VALUES = [os.urandom(1024) for _ in range(256)]
@@ -58,16 +56,9 @@ async def rate(address: str, seconds: float, brokers: list[BrokerProcess]) -> st
     return f"1 KiB, many: {a_second:,.0f} records/s, {a_second / 1024:.0f} MiB/s, {micros:.1f} µs of brokers each"
 
 
-def leader_of(cluster: ClusterProcesses) -> int:
-    with WireClient(next(iter(cluster.brokers.values())).address) as client:
-        response = client.call(MetadataRequest([TOPIC]))
-        assert isinstance(response, MetadataResponse)
-        return response.topics[0].partitions[0].leader_id
-
-
 async def failover(cluster: ClusterProcesses, how: str) -> str:
     """The longest time between two acknowledgements while the leader goes."""
-    leader = cluster.brokers[await asyncio.to_thread(leader_of, cluster)]
+    leader = cluster.brokers[await asyncio.to_thread(cluster.leader_of, TOPIC)]
     gaps: list[float] = []
     async with Producer(cluster.addresses, linger_ms=0) as producer:
         await producer.send(TOPIC, VALUES[0], partition=0)
@@ -88,7 +79,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__)
     parser.add_argument("--seconds", type=float, default=8.0, help="how long each is measured (default: 8)")
     seconds = parser.parse_args().seconds
-    directory = Path(tempfile.mkdtemp(prefix="warmlog-bench-cluster-"))
+    with tempfile.TemporaryDirectory(prefix="warmlog-bench-cluster-") as directory:
+        measure(Path(directory), seconds)
+
+
+def measure(directory: Path, seconds: float) -> None:
+    """Print the figures of one broker, then those of three."""
     with BrokerProcess(directory / "alone") as broker:
         asyncio.run(create(broker.address, 1))
         print("one broker:    ", asyncio.run(latency(broker.address, seconds)))

@@ -84,14 +84,14 @@ def test_records_of_a_leader_that_dies_are_at_the_next(tmp_path: Path) -> None:
 
         asyncio.run(create())
         assert [asyncio.run(produce("orders", b"%d" % number)) for number in range(3)] == [0, 1, 2]
-        first = leader_of(cluster, "orders")
+        first = cluster.leader_of("orders")
         cluster.brokers[first].kill()
-        wait_until(lambda: leader_of(cluster, "orders") not in (-1, first))
+        wait_until(lambda: cluster.leader_of("orders") not in (-1, first))
         assert asyncio.run(produce("orders", b"3")) == 3
         cluster.brokers[first].start()
-        second = leader_of(cluster, "orders")
+        second = cluster.leader_of("orders")
         assert cluster.brokers[second].terminate() == 0
-        assert leader_of(cluster, "orders") not in (-1, second), "a clean stop hands over first"
+        assert cluster.leader_of("orders") not in (-1, second), "a clean stop hands over first"
         assert asyncio.run(produce("orders", b"4")) == 4
 
 
@@ -201,15 +201,6 @@ def test_internal_topics_get_replicas_as_brokers_join(tmp_path: Path) -> None:
             for broker in (second, third):
                 wait_until(lambda broker=broker: len(list(broker.data_dir.glob("__groups-*"))) == 16)
                 assert list(broker.data_dir.glob("orders-*")) == [], "others stay as they were created"
-
-
-def leader_of(cluster: ClusterProcesses, topic: str) -> int:
-    """The leader of the first partition of a topic, as a broker that runs says; -1 without one."""
-    broker = next(each for each in cluster.brokers.values() if each.process is not None and each.process.poll() is None)
-    with WireClient(broker.address) as client:
-        found = client.call(m.MetadataRequest([topic]))
-        assert isinstance(found, m.MetadataResponse)
-        return found.topics[0].partitions[0].leader_id
 
 
 @pytest.mark.parametrize(
