@@ -32,11 +32,11 @@ class Job:
     """A job of a page over RECORDS records, each in a batch of its own."""
 
     def __init__(self, broker: BrokerProcess, directory: Path, page: str, call: str) -> None:
+        """`page`: that of a how-to, or a program by its path."""
         self.broker = broker
         self.directory = directory
         self.output = directory / "output"
         self.command = [sys.executable, RUNNER, PAGES / page, broker.address, self.output, call]
-        """A page, or a program by its path."""
         self.process: subprocess.Popen[bytes]
 
     def begin(self, stdout: int | None = None) -> None:
@@ -54,14 +54,18 @@ class Job:
         seen = self.output.with_suffix(".seen")
         return len(seen.read_bytes().splitlines()) if seen.exists() else 0
 
-    def survive(self) -> None:
-        """Run it without the broker at first; kill the broker in the middle, and then end and kill the job."""
+    def fail_without_broker(self) -> None:
+        """Kill the broker, run the job, which says that the broker is away, and start the broker again."""
         self.broker.kill()
         self.begin()
         exit_code, errors = self.end()
         assert exit_code == 1
         assert is_away(errors), errors
         self.broker.start()
+
+    def survive(self) -> None:
+        """Run it without the broker at first; kill the broker in the middle, and then end and kill the job."""
+        self.fail_without_broker()
         self.begin()
         wait_until(lambda: self.deliveries > RECORDS // 4)
         self.broker.kill()
@@ -148,10 +152,7 @@ def test_what_is_retried_after_a_delay_becomes_a_dead_letter_each(broker: Broker
     def letters() -> list[bytes | None]:
         return [record.value for record in asyncio.run(_read(broker.address, "visits.dead"))]
 
-    job.broker.kill()
-    job.begin()
-    assert is_away(job.end()[1])
-    broker.start()
+    job.fail_without_broker()
     job.begin()
     wait_until(lambda: job.deliveries > len(values) // 2)
     broker.kill()
@@ -203,10 +204,7 @@ def test_a_data_frame_has_each_record_once_or_is_an_error(broker: BrokerProcess,
     with warmlog.blocking.Producer(broker.address) as producer:
         producer.send_many("trips", [b'{"city": "Oslo", "km": 1}'] * count)
     job = Job(broker, tmp_path, "dataframes.md", "from warmlog import arrow_reader")
-    broker.kill()
-    job.begin()
-    assert is_away(job.end()[1])
-    broker.start()
+    job.fail_without_broker()
     for delay_s in (0.2, 0.4, 0.6, 0.8):
         job.begin(stdout=subprocess.PIPE)
         time.sleep(delay_s)
@@ -245,10 +243,7 @@ def test_from_topic_to_topic_each_record_comes_once(
 def test_a_table_of_a_compacted_topic_is_right_after_kills(broker: BrokerProcess, tmp_path: Path) -> None:
     asyncio.run(_prepare(broker.address, "balances", [b"%d" % number for number in range(RECORDS)]))
     job = Job(broker, tmp_path, "recipes.md", "balances()")
-    broker.kill()
-    job.begin()
-    assert is_away(job.end()[1])
-    broker.start()
+    job.fail_without_broker()
     for delay_s in (0.3, 0.5, 0.7):
         job.begin()
         time.sleep(delay_s)

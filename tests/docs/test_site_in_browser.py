@@ -21,9 +21,6 @@ pytestmark = [
 ]
 
 DESKTOP, PHONE = {"width": 1366, "height": 900}, {"width": 390, "height": 844}
-SCROLL_ON_DESKTOP: dict[str, str] = {}
-"""By page, why a box of its code may scroll."""
-
 CUT = """boxes => boxes.filter(box => box.scrollWidth > box.clientWidth).map(box => box.textContent.slice(0, 60))"""
 
 FOUND = {
@@ -79,7 +76,7 @@ def test_no_code_is_cut_on_a_desktop_and_no_page_scrolls_sideways(site: Path, ch
         cut[name] = wide.locator(".md-content pre > code").evaluate_all(CUT)
         programs = narrow.locator(".md-content .highlight:not(.language-text) pre > code")
         assert programs.evaluate_all(CUT) == [], f"{name}: programs wrap on a phone"
-    assert {name: boxes for name, boxes in cut.items() if boxes and name not in SCROLL_ON_DESKTOP} == {}
+    assert {name: boxes for name, boxes in cut.items() if boxes} == {}
 
 
 def test_drawings_are_shown(site: Path, chromium: Any) -> None:
