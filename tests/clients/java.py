@@ -1,7 +1,6 @@
 """Java programs of ../clients/java: compiled against a set of jars, and run with it."""
 
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,5 +47,4 @@ def running(command: list[object], log: Path) -> Iterator["subprocess.Popen[byte
         try:
             yield process
         finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
+            process.kill()

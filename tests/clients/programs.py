@@ -64,7 +64,7 @@ def check_codec(program: Program, served: Served, codec: str) -> None:
 
 
 def check_group(program: Program, served: Served, task: str = "consume") -> None:
-    """A second process goes on where the first has committed, and two at once share what there is."""
+    """A second process goes on where the first has committed."""
     topic, group = f"{program.name}-{task}", f"{program.name}-{task}-group"
     served.create(topic, partitions=1)
     program.run(served, "produce", topic, "none", COUNT)

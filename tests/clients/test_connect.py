@@ -18,23 +18,18 @@ LINES = 400
 TIMEOUT_S = 120.0
 FILE = "org.apache.kafka.connect.file.FileStream"
 
-
-STANDALONE = """\
+WORKER = """\
 bootstrap.servers={address}
 key.converter=org.apache.kafka.connect.storage.StringConverter
 value.converter=org.apache.kafka.connect.storage.StringConverter
 offset.flush.interval.ms=500
 listeners=http://127.0.0.1:{port}
 plugin.discovery=only_scan
-offset.storage.file.filename={directory}/offsets
 """
-DISTRIBUTED = """\
-bootstrap.servers={address}
-key.converter=org.apache.kafka.connect.storage.StringConverter
-value.converter=org.apache.kafka.connect.storage.StringConverter
-offset.flush.interval.ms=500
-listeners=http://127.0.0.1:{port}
-plugin.discovery=only_scan
+STANDALONE = WORKER + "offset.storage.file.filename={directory}/offsets\n"
+DISTRIBUTED = (
+    WORKER
+    + """\
 group.id=workers
 config.storage.topic=connect-configs
 config.storage.replication.factor=1
@@ -48,6 +43,7 @@ session.timeout.ms=6000
 scheduled.rebalance.max.delay.ms=1000
 exactly.once.source.support=enabled
 """
+)
 
 
 def written(path: Path, text: str) -> Path:

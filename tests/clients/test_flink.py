@@ -9,8 +9,8 @@ from waiting import wait_until
 
 CLIENT = "Flink 2.2, flink-connector-kafka 5.0"
 KILLS = 10
-RECORDS = 6000
-RECORDS_A_KILL = RECORDS // (KILLS + 1)
+RECORDS_A_KILL = 550
+RECORDS = (KILLS + 1) * RECORDS_A_KILL
 TIMEOUT_S = 120.0
 
 
@@ -21,7 +21,8 @@ def newest_checkpoint(directory: Path) -> list[Path]:
 
 
 def test_a_copy_is_exact_after_its_process_was_killed(served: Served, tmp_path: Path) -> None:
-    served.create("from-flink", partitions=2), served.create("to-flink", partitions=2)
+    served.create("from-flink", partitions=2)
+    served.create("to-flink", partitions=2)
     compile_class("flink", "Copy")
     chance = random.Random(1)
     values = [b"%d" % number for number in range(RECORDS)]

@@ -36,8 +36,9 @@ def test_the_calls_of_an_exporter_of_metrics(served: Served) -> None:
     served.create("exported", partitions=2)
     served.write("exported", b"one", b"two", b"three")
     program.run(served, "consume", "exported", "exported-group", 3)
+    served.write("exported", b"four")
     said = program.run(served, "export")
     ends = [line.split() for line in said if line.startswith("partition exported ")]
-    assert sum(int(newest) for _, _, _, _, newest, _, _ in ends) == 3
+    assert sum(int(newest) for _, _, _, _, newest, _, _ in ends) == 4
     assert [line[3:4] + line[5:] for line in ends] == 2 * [["0", "true", "1"]]
-    assert "group exported-group 0 true 0" in said
+    assert "group exported-group 0 true 1" in said, "one record is not committed"

@@ -31,7 +31,8 @@ def test_transactions(program: Program, served: Served) -> None:
 
 def test_copies_with_offsets_in_the_transaction(program: Program, served: Served) -> None:
     source, target = f"{program.name}-from", f"{program.name}-to"
-    served.create(source, partitions=1), served.create(target, partitions=1)
+    served.create(source, partitions=1)
+    served.create(target, partitions=1)
     program.run(served, "produce", source, "none", COUNT)
     program.run(served, "copy", source, target, f"{source}-group", COUNT)
     assert program.run(served, "consume", target, f"{target}-group", COUNT) == numbered()

@@ -10,13 +10,14 @@ from waiting import wait_until
 
 CLIENT = "Kafka Streams 4.4.0"
 KILLS = 10
-RECORDS = 3000
-RECORDS_A_KILL = RECORDS // (KILLS + 2)
+RECORDS_A_KILL = 250
+RECORDS = (KILLS + 1) * RECORDS_A_KILL
 TIMEOUT_S = 120.0
 
 
 def test_a_count_is_exact_after_its_process_was_killed(served: Served, tmp_path: Path) -> None:
-    served.create("words", partitions=2), served.create("counted", partitions=2)
+    served.create("words", partitions=2)
+    served.create("counted", partitions=2)
     compile_class("streams", "Count")
     command = java("streams", "Count", served.address, "words", "counted", "counting", tmp_path / "state")
     chance = random.Random(1)

@@ -64,15 +64,7 @@ def test_the_perf_producer_is_idempotent_and_all_of_its_records_are_there(tools:
 
 
 def test_the_verifiable_producer_has_all_of_its_records_acknowledged(tools: Tools) -> None:
-    done = run_java(
-        f"{TOOLS}.VerifiableProducer",
-        "--bootstrap-server",
-        tools.address,
-        "--topic",
-        "verified",
-        "--max-messages",
-        500,
-    )
+    done = tools.verified("verified", 500)
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert sum(1 for each in said if each["name"] == "producer_send_success") == 500
     assert tools.console_read("verified", 500) == [str(number) for number in range(500)]

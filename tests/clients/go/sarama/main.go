@@ -216,7 +216,7 @@ func lagOf(admin sarama.ClusterAdmin, address, group string) (int64, error) {
 }
 
 // export asks what an exporter of metrics asks, with the versions of an old broker: the ends of each partition, and of
-// each group its members, their assignments and its committed offsets. It prints the figures that come of them.
+// each group its members and its committed offsets. It prints the figures that come of them.
 func export(address string, arguments []string) error {
 	c := config()
 	c.Version = sarama.V2_0_0_0
@@ -287,15 +287,9 @@ func exportGroups(broker *sarama.Broker, ends map[string]map[int32]int64) error 
 	}
 	for _, group := range described.Groups {
 		request := &sarama.OffsetFetchRequest{ConsumerGroup: group.GroupId, Version: 1}
-		for _, member := range group.Members {
-			assignment, err := member.GetMemberAssignment()
-			if err != nil {
-				return err
-			}
-			for topic, partitions := range assignment.Topics {
-				for _, partition := range partitions {
-					request.AddPartition(topic, partition)
-				}
+		for topic, partitions := range ends {
+			for partition := range partitions {
+				request.AddPartition(topic, partition)
 			}
 		}
 		committed, err := broker.FetchOffset(request)
