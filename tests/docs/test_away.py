@@ -284,11 +284,13 @@ def test_a_shell_job_of_a_group_loses_nothing(broker: BrokerProcess, tmp_path: P
     broker.kill()
     broker.start()
     _, errors = running.communicate(timeout=120)
-    assert (running.returncode == 0) == (errors == b""), "the exit code says whether it has read all"
-    last = run()
-    last.communicate(timeout=60)
-    assert last.returncode == 0
-    assert set((tmp_path / "visits.txt").read_bytes().splitlines()) == set(VISITS)
+    if running.returncode != 0:
+        assert errors.startswith(b"warmlog: ")
+        last = run()
+        last.communicate(timeout=60)
+        assert last.returncode == 0
+    written = (tmp_path / "visits.txt").read_bytes().splitlines()
+    assert set(written) == set(VISITS), "exit code 0 says that all is written"
 
 
 def test_an_application_without_asyncio_says_503_while_the_broker_is_away(tmp_path: Path) -> None:
