@@ -28,7 +28,7 @@ def test_brokers_authenticate_at_etcd_and_a_wrong_password_is_refused(tmp_path: 
         wrong = cluster.broker(2, tmp_path / "c", cluster_etcd_password_file=tmp_path / "wrong")
         with pytest.raises(BrokerFailed, match=r"cannot be read from etcd: .*invalid user ID or password"), wrong:
             pass
-        nameless = cluster.broker(2, tmp_path / "c", cluster_etcd_user="")
+        nameless = cluster.broker(2, tmp_path / "c", cluster_etcd_user="", cluster_etcd_password_file="")
         with pytest.raises(BrokerFailed, match=r"cannot be read from etcd: .*user name is empty"), nameless:
             pass
 

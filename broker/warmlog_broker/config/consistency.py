@@ -13,6 +13,12 @@ from warmlog_protocol.errors import InvalidConfig
 from warmlog_protocol.sasl.credential import MECHANISMS, PLAIN
 
 CLUSTER_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
+NEEDED_AT_ETCD = (
+    ("cluster_etcd_password_file", "cluster_etcd_user"),
+    ("cluster_etcd_key_file", "cluster_etcd_cert_file"),
+    ("cluster_etcd_cert_file", "cluster_etcd_ca_file"),
+)
+"""Settings, and those without which they have no effect."""
 
 
 def check_consistency(config: BrokerSettings, settings: Mapping[str, str]) -> None:
@@ -104,10 +110,12 @@ def _in_tls(config: BrokerSettings) -> Iterator[str]:
 
 def _in_cluster(config: BrokerSettings) -> Iterator[str]:
     """A broker of a cluster has what that needs, and one that is alone has nothing of it."""
+    of_cluster = [(name, "cluster_etcd") for name in config.__struct_fields__ if name.startswith("cluster_")]
+    for name, needed in (*of_cluster, *NEEDED_AT_ETCD):
+        if getattr(config, name) and not getattr(config, needed):
+            names = [each.replace("_", ".") for each in (name, needed)]
+            yield f"{names[0]} has no effect without {names[1]}, which is not set: set both, or neither"
     if not config.cluster_etcd:
-        for name in ("cluster_id", "cluster_secret_file", "cluster_listener", "cluster_etcd_user"):
-            if getattr(config, name):
-                yield f"{name.replace('_', '.')} is set, but cluster.etcd is not: give the addresses of etcd"
         return
     for address in config.cluster_etcd.split(","):
         parse_address(address.strip(), "cluster.etcd")
@@ -116,8 +124,6 @@ def _in_cluster(config: BrokerSettings) -> Iterator[str]:
             f"cluster.id: {config.cluster_id!r} is not allowed, it must be the name that was given to `warmlog cluster "
             "init`, 1 to 100 of letters, digits, '.', '_' and '-'"
         )
-    if config.cluster_etcd_cert_file and not config.cluster_etcd_ca_file:
-        yield "cluster.etcd.cert.file is set, but cluster.etcd.ca.file is not, the issuers of etcd's certificates"
     listener = config.peer_listener
     if config.cluster_listener not in ("", listener.name):
         yield f"cluster.listener: there is no listener {config.cluster_listener!r}"

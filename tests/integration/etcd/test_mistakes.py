@@ -42,7 +42,8 @@ def failed(etcd: str, *words: str) -> str:
 def test_a_file_that_is_none_of_its_kind_is_refused_by_the_name_of_its_setting(tmp_path: Path, setting: str) -> None:
     path, nowhere = tmp_path / "given", f"127.0.0.1:{port_to_keep()}"
     path.write_bytes(b"\xff\xfe no text")
-    with pytest.raises(BrokerFailed) as refused, broker_at(nowhere, tmp_path, **{setting.replace(".", "_"): path}):
+    settings = {"cluster_etcd_user": "warmlog", setting.replace(".", "_"): path}
+    with pytest.raises(BrokerFailed) as refused, broker_at(nowhere, tmp_path, **settings):
         pass
     assert f"{setting}: {path}" in refused.value.output
     assert "Traceback" not in refused.value.output

@@ -101,6 +101,37 @@ def test_settings_that_do_not_fit_together_are_refused() -> None:
         BrokerConfig.from_settings({**DIRECTORY, "num.partitions": "5", "max.partitions.per.topic": "4"})
 
 
+CLUSTER = {
+    "cluster.etcd": "etcd:2379",
+    "cluster.id": "c",
+    "cluster.secret.file": "/secret",
+    "cluster.listener": "brokers",
+    "cluster.etcd.user": "warmlog",
+    "cluster.etcd.password.file": "/password",
+    "cluster.etcd.ca.file": "/ca.pem",
+    "cluster.etcd.cert.file": "/cert.pem",
+    "cluster.etcd.key.file": "/key.pem",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [
+        *((name, "cluster.etcd") for name in CLUSTER if name != "cluster.etcd"),
+        ("cluster.etcd.password.file", "cluster.etcd.user"),
+        ("cluster.etcd.key.file", "cluster.etcd.cert.file"),
+        ("cluster.etcd.cert.file", "cluster.etcd.ca.file"),
+    ],
+)
+def test_a_setting_of_a_cluster_that_would_have_no_effect_is_refused_with_what_it_needs(name: str, needed: str) -> None:
+    whole = {**DIRECTORY, "listeners": "brokers=plaintext://127.0.0.1:0", **CLUSTER}
+    BrokerConfig.from_settings(whole)
+    own = {name: CLUSTER[name]} if needed == "cluster.etcd" else CLUSTER
+    settings = {key: text for key, text in whole.items() if key not in CLUSTER or (key in own and key != needed)}
+    with pytest.raises(InvalidConfig, match=f"^{name} has no effect without {needed}, which is not set"):
+        BrokerConfig.from_settings(settings)
+
+
 def test_the_command_line_is_stronger_than_the_environment_and_that_than_the_file(tmp_path: Path) -> None:
     file = tmp_path / "broker.toml"
     file.write_text(
