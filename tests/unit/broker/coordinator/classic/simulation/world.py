@@ -10,14 +10,15 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from unit.broker.coordinator.classic.simulation.process import PARTITIONS, Process, unpack
+from unit.broker.coordinator.classic.simulation.process import PARTITIONS, Process
+from unit.broker.coordinator.classic.simulation.truth import LATE_MS, LONGEST_MS, Truth
 from unit.broker.coordinator.group.simulation.checks import Violation, require
 from unit.broker.coordinator.group.simulation.network import Faults, Network, Then
 from unit.broker.coordinator.group.topics import Topics
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.classic import events, phases
 from warmlog_broker.coordinator.classic import messages as m
-from warmlog_broker.coordinator.classic.state import NEVER_MS, Phase, Rebalance, common_protocols, more_bytes
+from warmlog_broker.coordinator.classic.state import Phase, Rebalance
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.group.decisions import classic_members, membership, offsets
 from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits
@@ -33,13 +34,9 @@ LIMITS = Limits(
     BrokerConfig(group_min_session_timeout_ms=1000, group_initial_rebalance_delay_ms=150, group_max_size=12)
 )
 MAX_PROCESSES = 7
-LONGEST_MS = 2500
-"""The longest rebalance timeout of a process."""
 RETENTION_MS = 3000
 STALLS = 10
 GRACE_MS = 1000
-LATE_MS = 2500
-"""How much later a wait may end: while the disk is slow, and once more if a write has failed."""
 RANGE, STICKY = ("range", b"r"), ("sticky", b"s")
 
 
@@ -80,25 +77,7 @@ class World:
         self.waiting: dict[Waiter, None] = {}
         self.next_id = 0
         self.syncs = 0
-        self.given: dict[str, int] = {}
-        """Ids that are waited for, and since when."""
-        self.gone: set[str] = set()
-        """Ids of former members."""
-        self.fenced: set[str] = set()
-        self.saved_members: dict[int, frozenset[str]] = {}
-        """By generation, the members that an assignment was saved for: instance ids, or member ids."""
-        self.generations: dict[int, int] = {}
-        """By the number of a SyncGroup, the generation in which it was sent."""
-        self.numbers: dict[int, int] = {}
-        """By generation, the SyncGroup of which assignments were given out."""
-        self.assigners: dict[int, str] = {}
-        """By generation, who was told to assign, since the start of the coordinator."""
-        self.completing: tuple[int | None, int] = None, 0
-        """The generation that waits for its assignments, and since when."""
-        self.commit_generations: dict[int, int] = {}
-        """By partition, the generation of the last commit."""
-        self.highest = 0
-        """The highest generation that was assigned, or epoch that a member was told."""
+        self.truth = Truth()
         self.other_kind: tuple[str, int] | None = None
         """The member of KIP-848, and its epoch."""
         self.start_process()
@@ -140,8 +119,7 @@ class World:
         more_ms = by_ms + GRACE_MS
         for waiter in self.waiting:
             waiter.began_ms += more_ms
-        self.completing = self.completing[0], self.completing[1] + more_ms
-        self.given = {member_id: since_ms + more_ms for member_id, since_ms in self.given.items()}
+        self.truth.allow(more_ms)
         if self.group is not None:
             self._run(None, lambda: self._decide(partial(events.give_grace, now_ms=self.now_ms, grace_ms=GRACE_MS)))
             require(self.rebalance.next_due_ms() >= self.now_ms + GRACE_MS, "something is due in spite of grace")
@@ -151,12 +129,7 @@ class World:
         self.now_ms += by_ms
         if self.group is not None and self.rebalance.next_due_ms() <= self.now_ms and not self.under_way:
             self._run(None, self._expire)
-        generation = self.rebalance.generation if self.rebalance.phase is Phase.COMPLETING else None
-        if generation != self.completing[0]:
-            self.completing = generation, self.now_ms
-        if generation is not None:
-            took_ms = self.now_ms - self.completing[1]
-            require(took_ms <= LONGEST_MS + 500, "the group waits for assignments for ever")
+        self.truth.check_time(self.rebalance, self.now_ms)
         for waiter in self.waiting:
             require(self.now_ms - waiter.began_ms <= LONGEST_MS + LATE_MS, "a request waits for ever")
 
@@ -244,7 +217,7 @@ class World:
             if decision_on_group is not None:
                 require(not has_members, "a group with members was deleted")
                 self._apply(decision_on_group.records)
-                self._forget_numbers()
+                self.truth.deleted(self.group)
 
     def expire_offsets(self) -> None:
         """Remove what is out of use: never of a group with members."""
@@ -260,7 +233,7 @@ class World:
             is_whole = self.group is not None and self.group.member_count and len(self.group.offsets) == before
             require(is_whole and not decision.records, "something of a live group has expired")
         elif self.group is None:
-            self._forget_numbers()
+            self.truth.deleted(self.group)
 
     def change_kind(self) -> None:
         """Let a member of KIP-848 join or leave."""
@@ -279,8 +252,7 @@ class World:
         self.other_kind = None
         if not epoch:
             self.other_kind = name, decision.result.member_epoch
-            require(decision.result.member_epoch > self.highest, "an epoch is not above the generations before it")
-            self.highest = decision.result.member_epoch
+            self.truth.has_epoch(decision.result.member_epoch)
 
     def finish_write(self) -> None:
         """Let the change that is under way become durable, or fail."""
@@ -314,11 +286,8 @@ class World:
         require(loaded == self.groups, "the state is not what a replay of the compacted log gives")
         self.groups = loaded
         self.groups.start_timers(self.now_ms)
-        members = self.rebalance.members.keys()
-        require(not self.fenced & members, "a fenced member is there again")
-        self.gone -= members
-        self.assigners.clear()
-        self._check()
+        self.truth.restarted(self.rebalance)
+        self.truth.check(self.group, self.rebalance, self.now_ms)
 
     def lose_connection(self) -> None:
         """Let the connection of a request that waits end."""
@@ -356,7 +325,7 @@ class World:
         elif process.must_sync and not process.never_syncs:
             process.waits_since_ms = self.now_ms
             self.syncs += 1
-            self.generations[self.syncs] = process.generation
+            self.truth.generations[self.syncs] = process.generation
             sync = process.sync(self.syncs)
             self._send(process, self._event(events.sync, sync))
         else:
@@ -406,7 +375,7 @@ class World:
             if self.group is not None:
                 before = self.rebalance
                 self.groups.happened(GROUP, decision.result)
-                self._note_gone(before)
+                self.truth.note_gone(before, self.rebalance)
             self._happened(decision.result)
 
     def _decide(self, event: classic_members.Event) -> Decision[phases.Step]:
@@ -440,16 +409,9 @@ class World:
 
     def _commit(self, request: OffsetCommitRequest) -> None:
         decision = self._decide_commit(request)
-        member_id, generation = request.member_id, request.member_epoch
-        require(member_id not in self.gone, "a commit of a former member is accepted")
-        saved = self.group.saved if self.group else None
-        require(saved is not None and saved.generation == generation, "a commit of another generation is accepted")
+        self.truth.commits(request, self.group)
         self._apply(decision.records)
-        self.groups.heard(GROUP, member_id, now_ms=self.now_ms)
-        for item in request.partitions:
-            last = self.commit_generations.get(item.partition, 0)
-            require(generation >= last, "a commit of generation {} came after one of {}", generation, last)
-            self.commit_generations[item.partition] = generation
+        self.groups.heard(GROUP, request.member_id, now_ms=self.now_ms)
 
     def _apply(self, records: Sequence[Record]) -> None:
         before = self.rebalance
@@ -457,26 +419,14 @@ class World:
             self.groups.replay(record)
             self.latest.pop(record.key, None)
             self.latest[record.key] = record
-        saved = self.group.saved if self.group else None
-        if saved is not None:
-            slots = frozenset(each.instance_id or each.member_id for each in saved.members)
-            known = self.saved_members.setdefault(saved.generation, slots)
-            require(known == slots, "generation {} comes twice with other members", saved.generation)
+        self.truth.note_saved(self.group)
         step = self.groups.steps.get(GROUP)
         if step is not None:
             self.groups.happened(GROUP, step)
-            self._note_gone(before)
-
-    def _note_gone(self, before: Rebalance) -> None:
-        after = self.rebalance
-        for member in before.members.values():
-            if member.member_id not in after.members:
-                self.gone.add(member.member_id)
-                if member.instance_id and after.holder(member.instance_id) is not None:
-                    self.fenced.add(member.member_id)
+            self.truth.note_gone(before, self.rebalance)
 
     def _happened(self, step: phases.Step) -> None:
-        self._check()
+        self.truth.check(self.group, self.rebalance, self.now_ms)
         for waiter, response in step.answers:
             self._answer(waiter, response)
 
@@ -487,78 +437,11 @@ class World:
         waiter.is_over = True
         self.waiting.pop(waiter, None)
         if isinstance(response, m.JoinGroupResponse):
-            self._check_joined(response)
+            self.truth.joins(response, self.rebalance)
+            require(self.other_kind is None, "a group has members of both kinds")
         elif isinstance(response, m.SyncGroupResponse):
-            self._check_synced(response)
+            self.truth.syncs(response, self.group)
         waiter.then(response)
-
-    # What must be true.
-
-    def _check(self) -> None:
-        """Check the group as it is after a change."""
-        group, rebalance = self.group, self.rebalance
-        if group is None:
-            return
-        members, phase = rebalance.members, rebalance.phase
-        require(group.soft_bytes == more_bytes(Rebalance(), rebalance), "what members take is not what is counted")
-        require(not members or not group.members, "a group has members of both kinds")
-        require(bool(members) == (phase is not Phase.EMPTY), "{} with {} members", phase, len(members))
-        require(rebalance.saved == group.saved, "what the group takes for saved is not in the log")
-        require(not self.fenced & members.keys(), "a fenced member is there again")
-        if phase is Phase.PREPARING:
-            is_awaited = any(member.joining is None for member in members.values())
-            require(
-                rebalance.settles_ms is not None or rebalance.given_ids or is_awaited, "nobody is waited for any more"
-            )
-            require(not any(member.syncing for member in members.values()), "a SyncGroup waits while members join")
-        elif members:
-            require(rebalance.leader in members, "the leader is not a member")
-            require(rebalance.protocol in common_protocols(members.values()), "a member does not know the protocol")
-            require(not any(member.joining for member in members.values()), "a JoinGroup waits in {}", phase)
-        if phase is Phase.COMPLETING:
-            leader = members[rebalance.leader]
-            require(leader.owes_sync, "the leader will not sync")
-        is_timed = phase in (Phase.PREPARING, Phase.COMPLETING) or any(each.owes_sync for each in members.values())
-        require((rebalance.due_ms != NEVER_MS) == is_timed, "a timer without an owner, or none, in {}", phase)
-        self.given = {each: self.given.get(each, self.now_ms) for each in rebalance.given_ids}
-        for since_ms in self.given.values():
-            require(self.now_ms - since_ms <= LONGEST_MS + LATE_MS, "an id is waited for for ever")
-
-    def _check_joined(self, response: m.JoinGroupResponse) -> None:
-        rebalance = self.rebalance
-        generation = response.generation
-        require(generation == rebalance.generation, "a member was told generation {}", generation)
-        require(response.protocol == rebalance.protocol, "a generation has two protocols")
-        if response.leader == response.member_id and not response.skip_assignment:
-            member = rebalance.members[response.member_id]
-            slot = member.instance_id or response.member_id
-            known = self.assigners.setdefault(generation, slot)
-            require(known == slot, "generation {} has two leaders", generation)
-            told = [each.member_id for each in response.members]
-            require(told == list(rebalance.members), "the leader does not know all members")
-        if self.other_kind is not None:
-            raise Violation("a group has members of both kinds")
-
-    def _check_synced(self, response: m.SyncGroupResponse) -> None:
-        saved = self.group.saved if self.group else None
-        assert saved is not None, "an assignment is given out, and is not in the log"
-        self.highest = max(self.highest, saved.generation)
-        require(
-            response.assignment in {each.assignment for each in saved.members},
-            "an assignment is given out, and is not in the log",
-        )
-        if response.assignment:
-            number, _ = unpack(response.assignment)
-            require(self.generations[number] == saved.generation, "a SyncGroup of another generation is accepted")
-            known = self.numbers.setdefault(saved.generation, number)
-            require(known == number, "generation {} has assignments of two SyncGroups", saved.generation)
-
-    def _forget_numbers(self) -> None:
-        """A group that was deleted begins again."""
-        for each in (self.saved_members, self.numbers, self.assigners, self.commit_generations):
-            each.clear()
-        self.highest = 0
-        require(self.group is None, "something is left of a deleted group")
 
     # Without faults.
 
