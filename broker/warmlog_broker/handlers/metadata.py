@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import failed_name, handle_all
 from warmlog_broker.network.request import RequestContext
-from warmlog_broker.replica.cluster_view import NO_LEADER, BrokerAddress, ClusterView, LoneClusterView
+from warmlog_broker.replica.cluster_view import NO_LEADER, BrokerAddress, ClusterView
 from warmlog_broker.runtime.version import broker_version
 from warmlog_broker.topics.topics import Topic
 from warmlog_protocol import messages as m
@@ -66,7 +66,7 @@ async def find_coordinator(
         raise InvalidRequest(f"a key of kind {request.kind}: expected 0 (group) or 1 (transactional id)") from None
     view = services.cluster
     brokers = {each.node_id: each for each in view.brokers(context.listener)}
-    is_alone = isinstance(view, LoneClusterView)
+    is_alone = services.between_brokers is None
 
     async def find(key: str) -> m.FoundCoordinator:
         found = brokers[view.node_id] if is_alone else await _coordinator(services, brokers, kind, key)

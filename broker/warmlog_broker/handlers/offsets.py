@@ -24,7 +24,6 @@ from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.cleaner.throttle import Turns
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_broker.storage.log.local_log import ReadBound
-from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.segment.segment_lookup import LargestSearch, TimeSearch, TimestampAndOffset
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, CorruptBatch, ErrorCode, InvalidRequest
@@ -55,20 +54,20 @@ async def find_offset(
     """
     timestamp_ms = wanted.timestamp_ms
     bound = read_bound(request.isolation)
-    log = _log_of(services, wanted)
+    partition = _led(services, wanted)
     if timestamp_ms == m.LATEST_TIMESTAMP:
-        await services.topics.partition(wanted.topic, wanted.partition).confirm()
-        return log.reader.latest("log_end" if request.replica_id == m.DEBUGGING_REPLICA_ID else bound)
+        await partition.confirm()
+        return partition.log.reader.latest("log_end" if request.replica_id == m.DEBUGGING_REPLICA_ID else bound)
     if timestamp_ms == m.EARLIEST_TIMESTAMP:
-        return log.reader.earliest()
+        return partition.log.reader.earliest()
     if timestamp_ms < 0 and timestamp_ms != m.MAX_TIMESTAMP:
         raise InvalidRequest(f"timestamp {timestamp_ms}: a time in milliseconds, or -1, -2 or -3")
-    for _ in log.reader.learn_timestamps():  # the first lookup by time since the start opens every index
+    for _ in partition.log.reader.learn_timestamps():  # the first lookup by time since the start opens every index
         await asyncio.sleep(0)
     if timestamp_ms == m.MAX_TIMESTAMP:
         return await _search_largest(services, wanted, bound) or NOT_FOUND
     found = await _search(services, wanted)
-    if found is None or found.offset >= _log_of(services, wanted).reader.latest(bound).offset:
+    if found is None or found.offset >= _led(services, wanted).log.reader.latest(bound).offset:
         return NOT_FOUND
     return found
 
@@ -79,7 +78,7 @@ async def _search(services: Services, wanted: m.ListOffsetsPartition) -> Timesta
     The log may change meanwhile, so the remaining segments are determined again each time.
     """
     from_offset = 0
-    while (step := _log_of(services, wanted).reader.search_time(wanted.timestamp_ms, from_offset)) is not None:
+    while (step := _led(services, wanted).log.reader.search_time(wanted.timestamp_ms, from_offset)) is not None:
         search, next_offset = step
         found = await _run(services, search)
         if not search.slice.is_cut:
@@ -95,7 +94,7 @@ async def _search_largest(
     """Find the first record with the largest timestamp among those that the peer may read; None if none has one."""
     best: TimestampAndOffset | None = None
     searched: set[int] = set()
-    while (step := _log_of(services, wanted).reader.search_largest(bound, searched, best)) is not None:
+    while (step := _led(services, wanted).log.reader.search_largest(bound, searched, best)) is not None:
         search, base_offset = step
         found = await _run(services, search)
         if not search.slice.is_cut:
@@ -114,11 +113,11 @@ async def _run(services: Services, search: TimeSearch | LargestSearch) -> Timest
         raise
 
 
-def _log_of(services: Services, wanted: m.ListOffsetsPartition | m.OffsetForLeaderEpochPartition) -> Log:
-    """Return the log, unless the request names another leader epoch."""
+def _led(services: Services, wanted: m.ListOffsetsPartition | m.OffsetForLeaderEpochPartition) -> Partition:
+    """Return a partition that this broker leads, unless the request names another leader epoch."""
     partition = services.topics.partition(wanted.topic, wanted.partition)
     partition.check_leader_epoch(wanted.current_leader_epoch)
-    return partition.log
+    return partition
 
 
 async def offset_for_leader_epoch(
@@ -127,7 +126,7 @@ async def offset_for_leader_epoch(
     """One result for each partition, in the order of the request."""
 
     async def find(wanted: m.OffsetForLeaderEpochPartition) -> m.EpochEndOffset:
-        log = _log_of(services, wanted)
+        log = _led(services, wanted).log
         epoch, end_offset = log.reader.end_offset_for_epoch(wanted.leader_epoch)
         return m.EpochEndOffset(
             wanted.topic, wanted.partition, ErrorCode.NONE, "", epoch, end_offset, log.log_end_offset

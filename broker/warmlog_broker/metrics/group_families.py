@@ -262,10 +262,10 @@ def labelled(
 def histogram(name: str, text: str, labels: Sequence[str], histograms: Mapping[Any, Histogram]) -> Metric:
     """Return a family; `histograms` are by their values of the labels, a tuple."""
     family = HistogramMetricFamily(name, text, labels=labels)
-    for values, histogram in histograms.items():
+    for values, each in histograms.items():
         count, buckets = 0, []
-        for bound, more in zip([*map(str, histogram.bounds), "+Inf"], histogram.counts, strict=True):
+        for bound, more in zip([*map(str, each.bounds), "+Inf"], each.counts, strict=True):
             count += more
             buckets.append((bound, count))
-        family.add_metric(list(values), buckets, histogram.total)
+        family.add_metric(list(values), buckets, each.total)
     return family

@@ -58,11 +58,6 @@ class RequestContext(Struct, frozen=True):
     life: Life = field(default_factory=Life)
 
     @property
-    def is_broker(self) -> bool:
-        """Whether the peer is another broker of the cluster."""
-        return self.life.broker is not None
-
-    @property
     def host(self) -> str:
         """The address of the peer, without its port."""
         return self.peer.rpartition(":")[0]

@@ -119,10 +119,10 @@ class RequestRunner:
     def _response(self, request: ReceivedRequest, started: StartedRequest) -> Response:
         """Call the handler, if the client may send this request now."""
         endpoint, authentication = started.endpoint, self.context.authentication
-        if authentication is not None and not self.context.is_broker:
+        if authentication is not None and self.context.life.broker is None:
             authentication.check(comes_first=endpoint.comes_first)
         context = self.context
-        if self._is_client_known and self._quotas.is_set and not context.is_broker:
+        if self._is_client_known and self._quotas.is_set and context.life.broker is None:
             delay_s = self._quotas.charge_request(
                 context.principal, context.client_id, request.payload_bytes, is_heartbeat=endpoint.is_heartbeat
             )
@@ -236,7 +236,7 @@ class RequestRunner:
         """Charge the batches of a response, and return it with the delay if it has a field for it."""
         context = self.context
         size_bytes = slices_bytes(slices)
-        if size_bytes and not context.is_broker:
+        if size_bytes and context.life.broker is None:
             self._channel.throttle(self._quotas.charge_fetch(context.principal, context.client_id, size_bytes))
         throttle_ms = self._channel.throttled_ms
         if throttle_ms and "throttle_ms" in message.__struct_fields__:

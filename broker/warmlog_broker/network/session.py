@@ -344,9 +344,9 @@ class Session(asyncio.BufferedProtocol):
 
         A broker proves by PeerHello what it is.
         """
-        authentication = self._authentication
-        has_shown_who = authentication is None or authentication.user or self._requests.context.is_broker
-        return self._codec.is_open and bool(has_shown_who) and not self._refusal
+        has_shown_who = self._authentication is None or bool(self._authentication.user)
+        has_shown_who = has_shown_who or self._requests.context.life.broker is not None
+        return self._codec.is_open and has_shown_who and not self._refusal
 
     def _principal(self) -> str:
         """Return the principal of the certificate that the client has shown; empty if that has no name for it."""

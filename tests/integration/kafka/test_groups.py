@@ -130,7 +130,7 @@ def test_a_killed_member_is_replaced_within_its_session(member: Member) -> None:
     assert second.sync().assignment == second.member_id.encode()
 
 
-def test_a_member_whose_connection_ends_while_it_joins_holds_nobody_up(member: Member, client: KafkaClient) -> None:
+def test_the_others_go_on_once_the_connection_of_a_joining_member_ends(member: Member, client: KafkaClient) -> None:
     first = member("lost-join", rebalance_timeout_ms=3_600_000).start()
     lost = member("lost-join", rebalance_timeout_ms=3_600_000, JoinGroup=3)
     lost.begin_join()

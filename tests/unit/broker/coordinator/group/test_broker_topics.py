@@ -11,7 +11,7 @@ from warmlog_broker.security.authorizer import Authorizer
 
 
 async def test_a_follower_does_not_say_where_a_log_ends(tmp_path: Path) -> None:
-    """Its log may be behind: a commit of what a reader has read elsewhere would be refused as out of range."""
+    """Its log may lag: a commit of what a reader has read at the leader would be refused as out of range."""
     room = Room(tmp_path / "data")
     entry = TopicCreated("t", bytes([7]) * 16, 1, {})
     await room.cluster.commit([entry])
