@@ -33,7 +33,6 @@ from warmlog_broker.etcd.coordination import (
 from warmlog_broker.metadata.metadata_log import NodeMarked
 from warmlog_broker.metadata.store import NodeStore
 from warmlog_broker.replication.membership import Mark, NodeMarks, next_incarnation
-from warmlog_broker.replication.record import Author
 from warmlog_protocol.errors import WarmlogError
 
 BEAT_S = 10.0
@@ -119,7 +118,7 @@ class Session:
         """Delete the registration of this node that the view has, if there is one."""
         key = self._view.keys.broker(self._view.node)
         if (item := self._view.item(key)) is not None:
-            done = await settled(self._etcd, self._author(), [CreatedAt(key, item.created)], [Delete(key)])
+            done = await settled(self._etcd, new_author(self._view.node), [CreatedAt(key, item.created)], [Delete(key)])
             await self._view.reached(done.revision if isinstance(done, Succeeded) else 0)
 
     def begin(self) -> None:
@@ -143,7 +142,7 @@ class Session:
         if self._view.frozen or not self.broker_epoch:
             return
         key = self._view.keys.broker(self._view.node)
-        value = replace(self._value, by=self._author(), is_ready=is_ready)
+        value = replace(self._value, by=new_author(self._view.node), is_ready=is_ready)
         compares, put = [CreatedAt(key, self.broker_epoch)], Put(key, to_bytes(value), self._lease)
         try:
             await settled(self._etcd, value.by, compares, [put], timeout_s=RETRY_S)
@@ -166,15 +165,12 @@ class Session:
         except (WarmlogError, TimeoutError) as error:
             _log.warning("the registration of this broker is left to run out: %s", error)
 
-    def _author(self) -> Author:
-        return new_author(self._view.node)
-
     async def _register(self) -> None:
         """Return once the broker is registered with a lease of its own, under a new broker epoch."""
         key = self._view.keys.broker(self._view.node)
         while True:
             self._lease = await self._etcd.grant(self._ttl_s)
-            value = replace(self._value, uuid=str(uuid4()), by=self._author(), is_ready=self._is_ready)
+            value = replace(self._value, uuid=str(uuid4()), by=new_author(self._view.node), is_ready=self._is_ready)
             put = Put(key, to_bytes(value), self._lease)
             try:
                 done = await settled(self._etcd, value.by, [CreatedAt(key, 0)], [put])
@@ -197,7 +193,7 @@ class Session:
         found = from_bytes(key, item.value, Registration)
         if not set(found.directories) & set(self.described.directories):
             raise NodeInUse(in_use(self._view.node, found))
-        await settled(self._etcd, self._author(), [CreatedAt(key, item.created)], [Delete(key)])
+        await settled(self._etcd, new_author(self._view.node), [CreatedAt(key, item.created)], [Delete(key)])
 
     async def _keep_alive(self) -> None:
         """Keep the lease alive, register again when it was lost, and tell again what the others were not told."""
@@ -249,7 +245,7 @@ class Session:
 
     async def _write_mark(self, mark: Mark) -> None:
         """Write a mark into the node file, into etcd, and note there that etcd has it."""
-        key, by, view = self._view.keys.node(self._view.node), self._author(), self._view
+        key, by, view = self._view.keys.node(self._view.node), new_author(self._view.node), self._view
         await self._node.commit([NodeMarked(replace(self._marks, intended=mark))])
         value = NodeValue(
             by=by,

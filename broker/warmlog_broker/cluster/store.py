@@ -149,7 +149,7 @@ class EtcdStore:
 
     async def _committed(self, changes: Sequence[Entry], expected: Version | None) -> bool:
         """Return whether the changes were applied; the view has what they were compared with, and was not so."""
-        plan = Plan(self._author())
+        plan = Plan(new_author(self.view.node))
         for change in changes:
             for part in self._records_of(change, expected):
                 if not await self._written(part):
@@ -200,13 +200,10 @@ class EtcdStore:
         """As `ClusterStore.reserve_producer_ids`."""
         while True:
             first = self.state.next_producer_id
-            plan = Plan(self._author())
+            plan = Plan(new_author(self.view.node))
             plan.put(self._as_read(self.view.keys.producer_ids, None), ProducerIdsValue(next=first + count))
             if await self._written(plan):
                 return first
-
-    def _author(self) -> Author:
-        return new_author(self.view.node)
 
     def _as_read(self, key: str, expected: Version | None) -> ChangedAt:
         """Return the compare of a key with the view. Raises Changed if it was changed after `expected`."""
@@ -242,7 +239,7 @@ class EtcdStore:
         placed = place(self.view.racks(), partitions=numbers.stop, factor=factor, first=first)
         min_isr = wanted_min_isr(LogConfig.from_settings(topic.settings, base=self._defaults), factor)
         for at in range(0, len(numbers), KEYS_A_TRANSACTION):
-            plan = Plan(self._author(), {unchanged.key: unchanged})
+            plan = Plan(new_author(self.view.node), {unchanged.key: unchanged})
             for number in numbers[at : at + KEYS_A_TRANSACTION]:
                 nodes = placed[number]
                 record = PartitionRecord(

@@ -58,9 +58,22 @@ _ROLES = {ReplicaRole.LEADING: Role.LEADING, ReplicaRole.FOLLOWING: Role.FOLLOWI
 _log = logging.getLogger(__name__)
 
 
+class Messages(Protocol):
+    """The messages between brokers: see `fetching` and `serving`."""
+
+    def send(self, to: int, driver: "Driver", message: ev.Fetch | ev.Report) -> None:
+        """Send to the leader."""
+        ...
+
+    def is_due(self, node: int, driver: "Driver") -> None:
+        """Take the answer to this follower by `take_answer`, as soon as there is room in a response to it."""
+        ...
+
+
 class Shell(Protocol):
     """What the replicas of one broker share: see `Replicas`."""
 
+    messages: Messages
     threads: Executor
     """For work that waits for the disk."""
 
@@ -78,14 +91,6 @@ class Shell(Protocol):
 
     def register(self) -> None:
         """Register this broker under a new broker epoch."""
-        ...
-
-    def send(self, to: int, driver: "Driver", message: ev.Fetch | ev.Report) -> None:
-        """Send to the leader."""
-        ...
-
-    def is_due(self, node: int, driver: "Driver") -> None:
-        """Take the answer to this follower by `take_answer`, as soon as there is room in a response to it."""
         ...
 
     def obeyed(self, driver: "Driver", recovering: str) -> None: ...
@@ -329,7 +334,7 @@ class Driver:
         """What the other replicas and clients have asked for is refused in another role."""
         for node, (fetch, _) in self._held.items():
             self._said[node] = ev.Answer(fetch.number, fetch.leader_epoch, fetch.offset, ev.Verdict.REFUSED)
-            self._shell.is_due(node, self)
+            self._shell.messages.is_due(node, self)
         self._held.clear()
         self._told.clear()
         self._sent.clear()
@@ -350,10 +355,10 @@ class Driver:
         match action:
             case ev.Send(to, ev.Answer() as answer):
                 self._said[to] = answer
-                shell.is_due(to, self)
+                shell.messages.is_due(to, self)
             case ev.Send(to, message):
                 assert not isinstance(message, ev.Answer)
-                shell.send(to, self, message)
+                shell.messages.send(to, self, message)
             case ev.Hold(fetch):
                 self._said.pop(fetch.node, None)
                 self._held[fetch.node] = _Held(fetch, shell.now_ms())
@@ -470,7 +475,7 @@ class Driver:
         now_ms = self._shell.now_ms()
         for node, held in list(self._held.items()):
             if self._has_news(node, held.fetch, now_ms - held.since_ms):
-                self._shell.is_due(node, self)
+                self._shell.messages.is_due(node, self)
 
     def _has_news(self, node: int, fetch: ev.Fetch, waits_ms: int) -> bool:
         """Return whether there is something to say to a follower whose fetch waits."""
@@ -527,7 +532,7 @@ class Driver:
             _log.error("an index cannot be rebuilt: %s", error)
         finally:
             lost.rebuild.finish()
-        self._shell.is_due(node, self)
+        self._shell.messages.is_due(node, self)
 
 
 def epochs_of(log: Log) -> tuple[tuple[int, int], ...]:

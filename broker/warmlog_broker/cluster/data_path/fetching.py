@@ -40,12 +40,11 @@ class _Leader:
         """Requests without a response yet."""
         self._is_sending = False
 
-    def fetch(self, driver: Driver, fetch: ev.Fetch) -> None:
-        self._fetches[driver] = fetch
-        self._send_soon()
-
-    def report(self, driver: Driver, report: ev.Report) -> None:
-        self._reports[driver] = report
+    def send(self, driver: Driver, message: ev.Fetch | ev.Report) -> None:
+        if isinstance(message, ev.Fetch):
+            self._fetches[driver] = message
+        else:
+            self._reports[driver] = message
         self._send_soon()
 
     def _send_soon(self) -> None:
@@ -124,10 +123,7 @@ class Fetching:
         leader = self._leaders.get(to)
         if leader is None:
             leader = self._leaders[to] = _Leader(to, self._peers)
-        if isinstance(message, ev.Fetch):
-            leader.fetch(driver, message)
-        else:
-            leader.report(driver, message)
+        leader.send(driver, message)
 
 
 class BetweenBrokers:

@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from warmlog_broker.cluster.data_path.driver import Driver, bounds_of
+from warmlog_broker.cluster.data_path.driver import Driver, Messages, bounds_of
 from warmlog_broker.cluster.records import PartitionKey, Records, Seen
 from warmlog_broker.etcd.coordination import CoordinationError
 from warmlog_broker.replica.partition import Partition
@@ -24,18 +24,6 @@ LOOK_TICKS = 4
 """After so many, fetches that are held for too long are answered."""
 
 _log = logging.getLogger(__name__)
-
-
-class Messages(Protocol):
-    """The messages between brokers: see `fetching` and `serving`."""
-
-    def send(self, to: int, driver: Driver, message: ev.Fetch | ev.Report) -> None:
-        """Send to the leader."""
-        ...
-
-    def is_due(self, node: int, driver: Driver) -> None:
-        """Take the answer to this follower by `Driver.take_answer` when there is room in a response to it."""
-        ...
 
 
 class Node(NamedTuple):
@@ -62,9 +50,9 @@ class Replicas:
     def __init__(self, node: Node, records: Records, messages: Messages) -> None:
         self.node = node
         self.threads = node.threads
+        self.messages = messages
         self.sessions: ev.Sessions = {}
         self._records = records
-        self._messages = messages
         self._loop = asyncio.get_running_loop()
         self._drivers: dict[PartitionKey, Driver] = {}
         self._seen: dict[PartitionKey, Seen] = {}
@@ -171,12 +159,6 @@ class Replicas:
 
     def register(self) -> None:
         self.node.register()
-
-    def send(self, to: int, driver: Driver, message: ev.Fetch | ev.Report) -> None:
-        self._messages.send(to, driver, message)
-
-    def is_due(self, node: int, driver: Driver) -> None:
-        self._messages.is_due(node, driver)
 
     def obeyed(self, driver: Driver, recovering: str) -> None:
         self.node.obeyed(driver.key, recovering)

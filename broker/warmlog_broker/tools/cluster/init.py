@@ -118,7 +118,7 @@ class _OneBroker(EtcdStore):
     def _new_records(self, topic: TopicCreated, numbers: range, _expected: object) -> Iterator[Plan]:
         node = self.view.node
         for at in range(0, len(numbers), KEYS_A_TRANSACTION):
-            plan = Plan(self._author())
+            plan = Plan(new_author(self.view.node))
             for number in numbers[at : at + KEYS_A_TRANSACTION]:
                 record = PartitionRecord(
                     leader=node,
