@@ -11,7 +11,7 @@ from broker_process import BrokerFailed, BrokerProcess
 from cluster_processes import ClusterProcesses
 from etcd_process import EtcdProcess, needs_etcd
 from waiting import wait_until
-from warmlog import Admin, Consumer, Producer
+from warmlog import Admin, Consumer, Producer, blocking
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import StorageError
 from wire_client import WireClient
@@ -39,31 +39,19 @@ def directories_of(broker: BrokerProcess, topic: str) -> list[str]:
 
 def test_topics_are_those_of_all_brokers(cluster: ClusterProcesses) -> None:
     first, second, third = cluster.brokers.values()
-
-    async def create() -> None:
-        async with Admin(first.address) as admin:
-            await admin.create_topic("orders", partitions=2)
-
-    asyncio.run(create())
+    with blocking.Admin(first.address) as admin:
+        admin.create_topic("orders", partitions=2)
     for broker in cluster.brokers.values():
         wait_until(lambda broker=broker: directories_of(broker, "orders") == ["orders-0", "orders-1"])
         wait_until(lambda broker=broker: topics_at(broker) == {"orders": 2})
-
-    async def change() -> None:
-        async with Admin(second.address) as admin:
-            await admin.alter_topic("orders", set={"retention.ms": "12345"})
-            await admin.add_partitions("orders", 3)
-
-    asyncio.run(change())
+    with blocking.Admin(second.address) as admin:
+        admin.alter_topic("orders", set={"retention.ms": "12345"})
+        admin.add_partitions("orders", 3)
     wait_until(lambda: directories_of(third, "orders") == ["orders-0", "orders-1", "orders-2"])
     third.kill()
-
-    async def delete() -> None:
-        async with Admin(second.address) as admin:
-            await admin.delete_topic("orders")
-            await admin.create_topic("orders", partitions=1)
-
-    asyncio.run(delete())
+    with blocking.Admin(second.address) as admin:
+        admin.delete_topic("orders")
+        admin.create_topic("orders", partitions=1)
     wait_until(lambda: directories_of(first, "orders") == ["orders-0"])
     third.start()
     wait_until(lambda: topics_at(first) == {"orders": 1})
@@ -74,25 +62,22 @@ def test_topics_are_those_of_all_brokers(cluster: ClusterProcesses) -> None:
 def test_records_of_a_leader_that_dies_are_at_the_next(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path / "c") as cluster:
 
-        async def produce(topic: str, value: bytes) -> int:
-            async with Producer(cluster.addresses) as producer:
-                return (await producer.send(topic, value)).offset
+        def produce(value: bytes) -> int:
+            with blocking.Producer(cluster.addresses) as producer:
+                return producer.send("orders", value).result().offset
 
-        async def create() -> None:
-            async with Admin(cluster.addresses) as admin:
-                await admin.create_topic("orders", partitions=1, replication_factor=3)
-
-        asyncio.run(create())
-        assert [asyncio.run(produce("orders", b"%d" % number)) for number in range(3)] == [0, 1, 2]
+        with blocking.Admin(cluster.addresses) as admin:
+            admin.create_topic("orders", partitions=1, replication_factor=3)
+        assert [produce(b"%d" % number) for number in range(3)] == [0, 1, 2]
         first = cluster.leader_of("orders")
         cluster.brokers[first].kill()
         wait_until(lambda: cluster.leader_of("orders") not in (-1, first))
-        assert asyncio.run(produce("orders", b"3")) == 3
+        assert produce(b"3") == 3
         cluster.brokers[first].start()
         second = cluster.leader_of("orders")
         assert cluster.brokers[second].terminate() == 0
         assert cluster.leader_of("orders") not in (-1, second), "a clean stop hands over first"
-        assert asyncio.run(produce("orders", b"4")) == 4
+        assert produce(b"4") == 4
 
 
 @pytest.mark.slow
@@ -121,12 +106,8 @@ def test_while_etcd_is_away_what_runs_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
 def test_leaders_are_elected_while_a_member_of_etcd_is_away(tmp_path: Path, is_killed: bool) -> None:
     with EtcdProcess(tmp_path / "etcd", members=3) as etcd, ClusterProcesses(tmp_path / "c", etcd=etcd) as cluster:
-
-        async def create() -> None:
-            async with Admin(cluster.addresses) as admin:
-                await admin.create_topic("orders", partitions=30)
-
-        asyncio.run(create())
+        with blocking.Admin(cluster.addresses) as admin:
+            admin.create_topic("orders", partitions=30)
         etcd.members[0].kill() if is_killed else etcd.stop(etcd.members[0])
         cluster.brokers[1].kill()
 
@@ -149,18 +130,18 @@ def test_an_etcd_that_has_lost_its_data_is_not_believed_and_what_runs_goes_on(tm
                     await producer.send("orders", b"%d" % number)
                     await asyncio.sleep(0.01)
 
-        async def create(name: str) -> None:
-            async with Admin(cluster.addresses) as admin:
-                await admin.create_topic(name, partitions=1)
+        def create(name: str) -> None:
+            with blocking.Admin(cluster.addresses) as admin:
+                admin.create_topic(name, partitions=1)
 
-        asyncio.run(create("orders"))
+        create("orders")
         asyncio.run(produce(1))
         cluster.etcd.lose_all()
         for broker in cluster.brokers.values():
             wait_until(lambda broker=broker: "ETCD HAS GONE BACK" in broker.output)
         asyncio.run(produce(300))  # for longer than a session
         with pytest.raises(StorageError, match="gone back"):
-            asyncio.run(create("another"))
+            create("another")
         found = cluster.etcd.post("/v3/kv/range", {"key": "AA==", "range_end": "AA==", "count_only": True})
         assert int(found.get("count", 0)) == 0, "nothing was written to it"
 

@@ -14,7 +14,7 @@ from broker_process import BrokerFailed, BrokerProcess
 from cluster_processes import ClusterProcesses
 from etcd_process import EtcdProcess, needs_etcd
 from waiting import wait_until
-from warmlog import Admin, Consumer, Producer
+from warmlog import Admin, Producer, blocking
 from warmlog.cli.app import build_program
 from warmlog_broker.cluster.keys import Keys
 from warmlog_broker.cluster.records import PartitionKey
@@ -43,28 +43,19 @@ def ask(cluster: ClusterProcesses, *words: str, code: int = 0) -> Any:
 
 
 def create(broker: BrokerProcess, topic: str, replication_factor: int) -> None:
-    async def create() -> None:
-        async with Admin(broker.address) as admin:
-            await admin.create_topic(topic, partitions=1, replication_factor=replication_factor)
-
-    asyncio.run(create())
+    with blocking.Admin(broker.address) as admin:
+        admin.create_topic(topic, partitions=1, replication_factor=replication_factor)
 
 
 def produce(broker: BrokerProcess, topic: str, *values: bytes) -> None:
-    async def produce() -> None:
-        async with Producer(broker.address) as producer:
-            for value in values:
-                await producer.send(topic, value)
-
-    asyncio.run(produce())
+    with blocking.Producer(broker.address) as producer:
+        for value in values:
+            producer.send(topic, value).result()
 
 
 def values_of(broker: BrokerProcess, topic: str) -> list[bytes]:
-    async def read() -> list[bytes]:
-        async with Consumer(broker.address, topics=[topic]) as consumer:
-            return [bytes(record.value or b"") async for record in consumer.records(until="latest")]
-
-    return asyncio.run(read())
+    with blocking.Consumer(broker.address, topics=[topic]) as consumer:
+        return [bytes(record.value or b"") for record in consumer.records(until="latest")]
 
 
 def nodes_of(cluster: ClusterProcesses, topic: str) -> list[int]:
@@ -126,12 +117,8 @@ def test_how_many_replicas_must_have_a_record_is_a_setting_of_the_topic(cluster:
         return {number for topic, number in min_isr_of(cluster).items() if topic == "required"}
 
     assert required() == {2}, "a majority"
-
-    async def alter() -> None:
-        async with Admin(cluster.brokers[2].address) as admin:
-            await admin.alter_topic("required", set={"min.insync.replicas": 3})
-
-    asyncio.run(alter())
+    with blocking.Admin(cluster.brokers[2].address) as admin:
+        admin.alter_topic("required", set={"min.insync.replicas": 3})
     wait_until(lambda: required() == {3})
 
 
@@ -152,13 +139,8 @@ def min_isr_of(cluster: ClusterProcesses) -> dict[str, int]:
 @pytest.mark.slow
 def test_only_a_replica_that_may_lack_records_is_left_and_leads_by_an_operators_word(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path / "c", brokers=2) as cluster:
-
-        async def create_alone() -> None:
-            async with Admin(cluster.brokers[1].address) as admin:
-                configs = {"min.insync.replicas": 1}
-                await admin.create_topic("u", partitions=1, replication_factor=2, configs=configs)
-
-        asyncio.run(create_alone())
+        with blocking.Admin(cluster.brokers[1].address) as admin:
+            admin.create_topic("u", partitions=1, replication_factor=2, configs={"min.insync.replicas": 1})
         produce(cluster.brokers[1], "u", b"1")
         (row,) = [row for row in ask(cluster, "brokers") if not row["leads"]]
         late, leader = row["node"], 3 - row["node"]

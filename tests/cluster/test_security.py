@@ -1,6 +1,5 @@
 """Passwords and certificates, between brokers and etcd and between brokers."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from broker_process import BrokerFailed
 from certificates import Certificates
 from cluster_processes import ClusterProcesses
 from etcd_process import EtcdProcess, needs_etcd
-from warmlog import Admin, Producer
+from warmlog.blocking import Admin, Producer
 
 pytestmark = needs_etcd
 
@@ -44,17 +43,10 @@ def test_brokers_reach_etcd_and_each_other_by_tls(tmp_path: Path) -> None:
         cluster.create()
         with cluster.brokers[1] as first, cluster.brokers[2]:
             create(first.address, ssl=True, ssl_cafile=certificates.ca)
-
-            async def produce() -> int:
-                async with Producer(cluster.addresses, ssl=True, ssl_cafile=certificates.ca) as producer:
-                    return (await producer.send("orders", b"1")).offset
-
-            assert asyncio.run(produce()) == 0, "acks=all: both brokers have it"
+            with Producer(cluster.addresses, ssl=True, ssl_cafile=certificates.ca) as producer:
+                assert producer.send("orders", b"1").result().offset == 0, "acks=all: both brokers have it"
 
 
 def create(address: str, **options: object) -> None:
-    async def create() -> None:
-        async with Admin(address, **options) as admin:  # type: ignore[arg-type]
-            await admin.create_topic("orders", partitions=1)
-
-    asyncio.run(create())
+    with Admin(address, **options) as admin:
+        admin.create_topic("orders", partitions=1)
