@@ -346,9 +346,9 @@ class Cluster:
         retries = Retries(self.options, self.options.request_timeout_ms / 1000)
         while True:
             try:
-                await self._ask_metadata([], int(retries.left_s * 1000))
+                await self._ask_metadata([], _ms(retries.left_s))
                 if self.is_alone:  # it may be reached at another address than the one that it advertises
-                    return [await self.call(message, expected, timeout_ms=int(retries.left_s * 1000))]
+                    return [await self.call(message, expected, timeout_ms=_ms(retries.left_s))]
                 asked = [link.call(message, expected) for link in self._brokers.values()]
                 return list(await asyncio.gather(*asked))
             except (BrokerUnavailable, errors.ApiError) as error:
@@ -407,7 +407,7 @@ class Cluster:
                 if partition is None and is_repeatable and self._has_several:
                     limit_s = min(limit_s, most_s)
                 is_sent = True
-                return await connection.ask(message, timeout_ms=max(int(limit_s * 1000), 1)), connection.address
+                return await connection.ask(message, timeout_ms=_ms(limit_s)), connection.address
             except (BrokerUnavailable, errors.ApiError) as error:
                 if is_sent and isinstance(error, BrokerUnavailable):
                     lost = error
@@ -441,14 +441,12 @@ class Cluster:
         timeout_s = min(limit_s, ANY_BROKER_S) if self._has_several else limit_s
         try:
             request = m.FindCoordinatorRequest(kind, [key])
-            response = await connection.call(
-                request, m.FindCoordinatorResponse, timeout_ms=max(int(timeout_s * 1000), 1)
-            )
+            response = await connection.call(request, m.FindCoordinatorResponse, timeout_ms=_ms(timeout_s))
         except errors.UnsupportedVersion:  # a broker of 0.1, which is alone
             response = m.FindCoordinatorResponse([m.FoundCoordinator(0, "", key)], is_for_all=True)
         found = checked(response.coordinators[0])
         if not response.is_for_all and not self._knows_brokers:
-            await self._ask_metadata([], max(int(timeout_s * 1000), 1))  # whom to ask when the coordinator is gone
+            await self._ask_metadata([], _ms(timeout_s))  # whom to ask when the coordinator is gone
         is_here = response.is_for_all or not found.host  # whatever address the broker advertises
         link = self._link(connection.address if is_here else Address(found.host, found.port))
         if len(self._coordinators) >= MOST_COORDINATORS:
@@ -562,6 +560,10 @@ def coordinator_key(message: m.Message) -> tuple[m.CoordinatorKind, str] | None:
     if kind is None or not key:
         return None
     return kind, key if isinstance(key, str) else key[0]
+
+
+def _ms(seconds: float) -> int:
+    return max(int(seconds * 1000), 1)
 
 
 def _is_silent(link: BrokerLink) -> bool:

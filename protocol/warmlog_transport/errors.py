@@ -35,7 +35,7 @@ TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)
 """The topic or the partition does not exist, or another topic has its name."""
 
 LEADER_HAS_MOVED = (NotLeaderOrFollower, FencedLeaderEpoch, LeaderNotAvailable)
-"""Metadata will say where, soon: these are retried without growing pauses."""
+"""Metadata will say where, soon: see `pause_after_s`."""
 
 
 def may_pass(error: BrokerUnavailable | ApiError) -> bool:

@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass
 
 from warmlog_protocol.errors import WarmlogError
-from warmlog_transport.errors import BrokerUnavailable
+from warmlog_transport.errors import LEADER_HAS_MOVED, BrokerUnavailable
 from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import TopicPartition
 
@@ -25,6 +25,11 @@ def backoff_ms(failures: int, options: ConnectionOptions, jitter: float) -> floa
 def pause_s(failures: int, options: ConnectionOptions) -> float:
     """The pause with a random jitter: clients that lost a broker at the same time do not all come back at once."""
     return backoff_ms(failures, options, random.random()) / 1000  # noqa: S311
+
+
+def pause_after_s(error: WarmlogError, failures: int, options: ConnectionOptions) -> float:
+    """As `pause_s`, but the first pause each time if the partition's leader has moved."""
+    return pause_s(1 if isinstance(error, LEADER_HAS_MOVED) else failures, options)
 
 
 class Retries:

@@ -1,7 +1,7 @@
 """The part of the admin client that manages consumer groups: members, committed offsets, lag, resets."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 from warmlog.admin.arguments import checked_texts
@@ -20,10 +20,10 @@ from warmlog.points import Shift, Target, Where
 from warmlog.texts import checked_text
 from warmlog_protocol import messages as m
 from warmlog_transport.cluster import Topic
-from warmlog_transport.responses import Part, TopicPartition, checked, occupied, partition_range, unknown_topic
+from warmlog_transport.responses import TopicPartition, checked, occupied, partition_range, unknown_topic
 from warmlog_transport.retries import Retries
 
-R = TypeVar("R", bound=m.Message)
+R = TypeVar("R", m.DescribeGroupsResponse, m.DeleteGroupsResponse)
 
 _GROUP = "the group's name"
 _GROUPS_AT_ONCE = 32
@@ -113,9 +113,7 @@ class GroupAdmin(Connected):
         for name in groups:
             checked(await self._check_empty(name))
         for name in groups:
-            deleted = await self._of_group(
-                m.DeleteGroupsRequest([name]), m.DeleteGroupsResponse, lambda each: each.groups
-            )
+            (deleted,) = (await self._of_group(m.DeleteGroupsRequest([name]), m.DeleteGroupsResponse)).groups
             if deleted.error_code != GroupIdNotFound.code:  # it existed: the first try of the request has deleted it
                 checked(deleted)
 
@@ -136,17 +134,17 @@ class GroupAdmin(Connected):
     # --- within -----------------------------------------------------------------------------------------------------
 
     async def _described(self, group: str) -> m.DescribedGroup:
-        request = m.DescribeGroupsRequest([group])
-        return await self._of_group(request, m.DescribeGroupsResponse, lambda each: each.groups)
+        (described,) = (await self._of_group(m.DescribeGroupsRequest([group]), m.DescribeGroupsResponse)).groups
+        return described
 
-    async def _of_group(self, request: m.Message, expected: type[R], results: Callable[[R], list[Part]]) -> Part:
-        """Return the only one of the `results`, after retries if its error may pass: a coordinator may be loading."""
+    async def _of_group(self, request: m.Message, expected: type[R]) -> R:
+        """Return the response about one group, after retries if its error may pass: a coordinator may be loading."""
         cluster = self._open()
         retries = Retries(cluster.options, cluster.options.request_timeout_ms / 1000)
         while True:
-            (result,) = results(await cluster.call(request, expected))
-            if not error_from_code(result.error_code, "").retriable or not await retries.pause():
-                return result
+            response = await cluster.call(request, expected)
+            if not error_from_code(response.groups[0].error_code, "").retriable or not await retries.pause():
+                return response
             cluster.forget_coordinator(request)
 
     async def _check_empty(self, group: str) -> m.DescribedGroup:

@@ -8,7 +8,6 @@ a batch larger than that. Partitions take turns at the head of a request, whose 
 
 import asyncio
 import logging
-import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,8 +23,8 @@ from warmlog_protocol.messages import FetchedPartition, FetchPartition, FetchReq
 from warmlog_protocol.wire.connection import ReceivedResponse
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.connection import Connection
-from warmlog_transport.errors import LEADER_HAS_MOVED, TOPIC_IS_GONE
-from warmlog_transport.retries import backoff_ms
+from warmlog_transport.errors import TOPIC_IS_GONE
+from warmlog_transport.retries import pause_after_s
 
 _log = logging.getLogger("warmlog")
 
@@ -349,9 +348,7 @@ class Fetcher:
     def _retry(self, reader: PartitionReader, error: errors.WarmlogError) -> None:
         now = self._loop.time()
         if not isinstance(error, errors.BrokerUnavailable):
-            attempts = 1 if isinstance(error, LEADER_HAS_MOVED) else 3
-            pause_ms = backoff_ms(attempts, self._cluster.options, random.random())  # noqa: S311
-            reader.paused_until = now + pause_ms / 1000
+            reader.paused_until = now + pause_after_s(error, 3, self._cluster.options)
         self._note_failure(reader, error, now)
 
     def _note_failure(self, reader: PartitionReader, error: errors.WarmlogError, now: float) -> None:

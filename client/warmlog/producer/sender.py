@@ -8,7 +8,6 @@ requests without a response, so a partition has no more batches in flight than t
 import asyncio
 import logging
 import math
-import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -23,8 +22,7 @@ from warmlog_protocol.batch import Piece
 from warmlog_protocol.wire.connection import ReceivedResponse
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.connection import Connection
-from warmlog_transport.errors import LEADER_HAS_MOVED
-from warmlog_transport.retries import backoff_ms
+from warmlog_transport.retries import pause_after_s
 
 _log = logging.getLogger("warmlog")
 
@@ -239,9 +237,8 @@ class Sender:
                     self._cluster.failed(batch.topic, batch.partition, outcome)
                     self._cluster.refresh_soon([queue.topic])
                     if not isinstance(outcome, errors.BrokerUnavailable):
-                        attempts = 1 if isinstance(outcome, LEADER_HAS_MOVED) else batch.attempts
-                        pause_ms = backoff_ms(attempts, self._cluster.options, random.random())  # noqa: S311
-                        queue.paused_until = self._loop.time() + pause_ms / 1000
+                        wait_s = pause_after_s(outcome, batch.attempts, self._cluster.options)
+                        queue.paused_until = self._loop.time() + wait_s
                 continue
             self._accumulator.release(batch)
         if self._cluster.is_refresh_due():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from warmlog.errors import BrokerUnavailable, DiskFull, NotLeaderOrFollower, StorageError
 from warmlog_transport.options import ConnectionOptions
-from warmlog_transport.retries import GRACE_S, TELL_AGAIN_S, FailureLog, backoff_ms
+from warmlog_transport.retries import GRACE_S, TELL_AGAIN_S, FailureLog, backoff_ms, pause_after_s
 
 PARTITION = ("t", 0)
 START_S = 1000.0
@@ -79,3 +79,8 @@ def test_pauses_double_up_to_the_bound() -> None:
 def test_jitter_moves_a_pause_by_a_fifth_at_most(failures: int, jitter: float) -> None:
     middle = backoff_ms(failures, OPTIONS, 0.5)
     assert 0.79 * middle <= backoff_ms(failures, OPTIONS, jitter) <= 1.21 * middle
+
+
+def test_pauses_do_not_grow_while_the_leader_moves() -> None:
+    assert pause_after_s(NotLeaderOrFollower("moved"), 6, OPTIONS) <= 0.06
+    assert pause_after_s(StorageError("offline"), 6, OPTIONS) >= 0.8

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from warmlog_broker.cluster.keys import ClusterValue, Keys, to_bytes
 from warmlog_broker.cluster.settling import new_author, settled
-from warmlog_broker.cluster.store import KEYS_A_TRANSACTION, EtcdStore, Plan
+from warmlog_broker.cluster.store import KEYS_A_TRANSACTION, OUTCOME_TIMEOUT_S, EtcdStore, Plan
 from warmlog_broker.cluster.view import View
 from warmlog_broker.etcd.coordination import ChangedAt, Coordination, Failed, Put
 from warmlog_broker.metadata.log_file import FILE_NAME, read_state
@@ -32,8 +32,6 @@ from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_protocol.errors import DuplicateResource, StorageError
 
-TIMEOUT_S = 20.0
-
 
 class TakenOver(NamedTuple):
     """What a cluster has from a broker that was alone."""
@@ -50,7 +48,7 @@ async def create_cluster(etcd: Coordination, cluster_id: str) -> None:
     """Create an empty cluster. DuplicateResource if there is one of this name, RequestTimedOut, Refused."""
     keys, by = Keys(cluster_id), new_author(-1)
     put = Put(keys.cluster, to_bytes(ClusterValue(by=by, created_ms=now_ms())))
-    done = await settled(etcd, by, [ChangedAt(keys.cluster, 0)], [put], timeout_s=TIMEOUT_S)
+    done = await settled(etcd, by, [ChangedAt(keys.cluster, 0)], [put], timeout_s=OUTCOME_TIMEOUT_S)
     if isinstance(done, Failed):
         raise _exists(cluster_id)
 

@@ -9,13 +9,12 @@ from warmlog_broker.cluster.keys import DrainedValue, OrderValue, Value, to_byte
 from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.cluster.settling import new_author, settled
 from warmlog_broker.cluster.start import changed_record
+from warmlog_broker.cluster.store import OUTCOME_TIMEOUT_S
 from warmlog_broker.cluster.view import View
 from warmlog_broker.etcd.coordination import ChangedAt, Coordination, Delete, Failed, Operation, Put
 from warmlog_broker.replication.record import Exclude
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_protocol.errors import InvalidRequest, RequestTimedOut, ResourceNotFound
-
-TIMEOUT_S = 20.0
 
 
 async def order(etcd: Coordination, view: View, key: PartitionKey, wanted: OrderValue) -> None:
@@ -46,8 +45,8 @@ async def drain(etcd: Coordination, view: View, node: int, *, is_drained: bool) 
 async def exclude(etcd: Coordination, view: View, node: int) -> int:
     """Take a broker whose disks are lost out of all in-sync sets, so that it may start with new ones.
 
-    Return of how many partitions it has a replica. Raises InvalidRequest if it is registered, or if it has the only
-    replica in sync of a partition, and ResourceNotFound.
+    Return the number of partitions that it has a replica of. Raises InvalidRequest if it is registered, and
+    ResourceNotFound.
     """
     if node in view.brokers:
         raise InvalidRequest(f"broker {node} is registered, so it runs: stop it first, or wait until it has run out")
@@ -81,7 +80,7 @@ async def _write(etcd: Coordination, view: View, key: str, value: Value | None) 
     """Put a value, or delete the key. RequestTimedOut if it is changed at the same time."""
     by = new_author(-1)
     operation: Operation = Delete(key) if value is None else Put(key, to_bytes(replace(value, by=by)))
-    done = await settled(etcd, by, [ChangedAt(key, view.changed_at(key))], [operation], timeout_s=TIMEOUT_S)
+    done = await settled(etcd, by, [ChangedAt(key, view.changed_at(key))], [operation], timeout_s=OUTCOME_TIMEOUT_S)
     if isinstance(done, Failed):
         raise RequestTimedOut(f"{key} was changed at the same time: try again")
     await view.reached(done.revision)
