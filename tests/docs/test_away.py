@@ -250,7 +250,8 @@ def test_a_table_of_a_compacted_topic_is_right_after_kills(broker: BrokerProcess
         broker.kill()
         broker.start()
         exit_code, errors = job.end()
-        assert (exit_code, errors) == (0, "") or is_away(errors), "its assertions on the table hold"
+        is_right = exit_code == 0 and "Traceback" not in errors  # it may say that it tries to connect again
+        assert is_right or is_away(errors), "its assertions on the table hold"
     for number in (signal.SIGTERM, signal.SIGKILL):
         job.begin()
         time.sleep(0.5)
