@@ -111,7 +111,7 @@ def write_json(batch: "Batch", count: int) -> bytes:
 
 
 def write_json_records(records: "Iterable[Record]") -> bytes:
-    """Return each record, of whatever batch, as one line of JSON."""
+    """Return each record as one line of JSON; they may be of several batches."""
     lines = []
     for record in records:
         key, value, place = _text(record.key), _text(record.value), (record.topic, record.partition, record.offset)

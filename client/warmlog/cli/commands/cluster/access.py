@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -47,11 +48,11 @@ _OPTIONS = (
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say where the cluster is, and --json; the command gets a `place` and `as_json`."""
 
+    @wraps(command)
     def with_place(**given: Any) -> Any:
         place = Place(**{name: value for name in Place._fields if (value := given.pop(name)) is not None})
         return command(place=place, **given)
 
-    with_place.__doc__, with_place.__name__ = command.__doc__, command.__name__
     decorated: Callable[..., Any] = json_option(with_place)
     for option, setting, metavar, kind, text in reversed(_OPTIONS):
         variable = f"WARMLOG_{setting.upper().replace('.', '_')}"
