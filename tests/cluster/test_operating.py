@@ -168,6 +168,7 @@ def test_what_cannot_be_is_refused_with_the_reason(cluster: ClusterProcesses) ->
     assert "broker 1 is registered, so it runs" in run(cluster, "replace", "1", "--yes", code=1)
     assert "has no node 8" in run(cluster, "replace", "8", "--yes", code=1)
     create(cluster.brokers[1], "alone", 1)
+    wait_until(lambda: len(nodes_of(cluster, "alone")) == 1)
     said = run(cluster, "replace", str(*nodes_of(cluster, "alone")), code=2)
     assert "alone-0: no other broker has all its records" in said
     assert "give --yes" in said
