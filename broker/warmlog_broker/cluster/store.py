@@ -234,21 +234,25 @@ class EtcdStore:
         if not numbers:
             return
         unchanged = self._as_read(self.view.keys.topic(topic.name), expected)
+        new = self._first_records(topic, numbers)
+        for at in range(0, len(numbers), KEYS_A_TRANSACTION):
+            plan = Plan(new_author(self.view.node), {unchanged.key: unchanged})
+            for number in numbers[at : at + KEYS_A_TRANSACTION]:
+                compare = self._as_read(self.view.keys.partition(topic.topic_id, number), None)
+                plan.compares[compare.key] = compare
+                plan.operations.append(Put(compare.key, records.to_bytes(replace(new[number], by=plan.by))))
+            yield plan
+
+    def _first_records(self, topic: TopicCreated, numbers: range) -> dict[int, PartitionRecord]:
+        """Return the records with which partitions of a topic begin."""
         factor = topic.replication_factor
         first = int.from_bytes(topic.topic_id[:4])
         placed = place(self.view.racks(), partitions=numbers.stop, factor=factor, first=first)
         min_isr = wanted_min_isr(LogConfig.from_settings(topic.settings, base=self._defaults), factor)
-        for at in range(0, len(numbers), KEYS_A_TRANSACTION):
-            plan = Plan(new_author(self.view.node), {unchanged.key: unchanged})
-            for number in numbers[at : at + KEYS_A_TRANSACTION]:
-                nodes = placed[number]
-                record = PartitionRecord(
-                    leader=nodes[0], leader_epoch=0, replicas=nodes, isr=nodes, min_isr=min_isr, by=plan.by
-                )
-                compare = self._as_read(self.view.keys.partition(topic.topic_id, number), None)
-                plan.compares[compare.key] = compare
-                plan.operations.append(Put(compare.key, records.to_bytes(record)))
-            yield plan
+        return {
+            number: PartitionRecord(leader=nodes[0], leader_epoch=0, replicas=nodes, isr=nodes, min_isr=min_isr)
+            for number, nodes in zip(numbers, placed[numbers.start :], strict=True)
+        }
 
     def _plan(self, plan: Plan, change: Entry, expected: Version | None) -> None:
         """Add a change to a transaction. Raises Changed if it was decided from what is not so any more."""

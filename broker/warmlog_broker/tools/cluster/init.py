@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from warmlog_broker.cluster.keys import ClusterValue, Keys, to_bytes
 from warmlog_broker.cluster.settling import new_author, settled
-from warmlog_broker.cluster.store import KEYS_A_TRANSACTION, OUTCOME_TIMEOUT_S, EtcdStore, Plan
+from warmlog_broker.cluster.store import OUTCOME_TIMEOUT_S, EtcdStore
 from warmlog_broker.cluster.view import View
 from warmlog_broker.etcd.coordination import ChangedAt, Coordination, Failed, Put
 from warmlog_broker.metadata.log_file import FILE_NAME, read_state
@@ -26,7 +26,6 @@ from warmlog_broker.metadata.metadata_log import (
     UserAltered,
     UserSecretMade,
 )
-from warmlog_broker.replication import record as records
 from warmlog_broker.replication.record import PartitionRecord
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.directory.data_dir import DataDirectory
@@ -113,19 +112,11 @@ class _OneBroker(EtcdStore):
         super().__init__(etcd, view)
         self._known = known
 
-    def _new_records(self, topic: TopicCreated, numbers: range, _expected: object) -> Iterator[Plan]:
+    def _first_records(self, topic: TopicCreated, numbers: range) -> dict[int, PartitionRecord]:
         node = self.view.node
-        for at in range(0, len(numbers), KEYS_A_TRANSACTION):
-            plan = Plan(new_author(self.view.node))
-            for number in numbers[at : at + KEYS_A_TRANSACTION]:
-                record = PartitionRecord(
-                    leader=node,
-                    leader_epoch=self._known.leader_epoch(topic, number),
-                    replicas=(node,),
-                    isr=(node,),
-                    by=plan.by,
-                )
-                compare = self._as_read(self.view.keys.partition(topic.topic_id, number), None)
-                plan.compares[compare.key] = compare
-                plan.operations.append(Put(compare.key, records.to_bytes(record)))
-            yield plan
+        return {
+            number: PartitionRecord(
+                leader=node, leader_epoch=self._known.leader_epoch(topic, number), replicas=(node,), isr=(node,)
+            )
+            for number in numbers
+        }
