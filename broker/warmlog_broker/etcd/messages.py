@@ -13,11 +13,10 @@ from warmlog_broker.etcd.coordination import Item
 _PACKAGE = "etcdserverpb"
 
 _FIELDS = {
-    "ResponseHeader": "1 uint64 cluster_id, 2 uint64 member_id, 3 int64 revision",
-    "KeyValue": "1 bytes key, 2 int64 create_revision, 3 int64 mod_revision, 4 int64 version, 5 bytes value, "
-    "6 int64 lease",
+    "ResponseHeader": "3 int64 revision",
+    "KeyValue": "1 bytes key, 2 int64 create_revision, 3 int64 mod_revision, 5 bytes value",
     "Event": "1 int32 type, 2 KeyValue kv",
-    "RangeRequest": "1 bytes key, 2 bytes range_end, 3 int64 limit, 4 int64 revision, 9 bool count_only",
+    "RangeRequest": "1 bytes key, 2 bytes range_end, 3 int64 limit, 4 int64 revision",
     "RangeResponse": "1 ResponseHeader header, 2 repeated KeyValue kvs, 3 bool more",
     "PutRequest": "1 bytes key, 2 bytes value, 3 int64 lease",
     "DeleteRangeRequest": "1 bytes key, 2 bytes range_end",
@@ -26,20 +25,19 @@ _FIELDS = {
     "Compare": "1 int32 result, 2 int32 target, 3 bytes key, 5 int64 create_revision, 6 int64 mod_revision",
     "TxnRequest": "1 repeated Compare compare, 2 repeated RequestOp success, 3 repeated RequestOp failure",
     "TxnResponse": "1 ResponseHeader header, 2 bool succeeded, 3 repeated ResponseOp responses",
-    "WatchCreateRequest": "1 bytes key, 2 bytes range_end, 3 int64 start_revision, 4 bool progress_notify, "
-    "8 bool fragment",
+    "WatchCreateRequest": "1 bytes key, 2 bytes range_end, 3 int64 start_revision, 8 bool fragment",
     "WatchProgressRequest": "",
     "WatchRequest": "1 WatchCreateRequest create_request, 3 WatchProgressRequest progress_request",
-    "WatchResponse": "1 ResponseHeader header, 2 int64 watch_id, 3 bool created, 4 bool canceled, "
-    "5 int64 compact_revision, 6 string cancel_reason, 7 bool fragment, 11 repeated Event events",
+    "WatchResponse": "4 bool canceled, 5 int64 compact_revision, 6 string cancel_reason, 7 bool fragment, "
+    "11 repeated Event events",
     "LeaseGrantRequest": "1 int64 TTL",
-    "LeaseGrantResponse": "1 ResponseHeader header, 2 int64 ID, 3 int64 TTL, 4 string error",
+    "LeaseGrantResponse": "2 int64 ID",
     "LeaseRevokeRequest": "1 int64 ID",
-    "LeaseRevokeResponse": "1 ResponseHeader header",
+    "LeaseRevokeResponse": "",
     "LeaseKeepAliveRequest": "1 int64 ID",
-    "LeaseKeepAliveResponse": "1 ResponseHeader header, 2 int64 ID, 3 int64 TTL",
+    "LeaseKeepAliveResponse": "3 int64 TTL",
     "AuthenticateRequest": "1 string name, 2 string password",
-    "AuthenticateResponse": "1 ResponseHeader header, 2 string token",
+    "AuthenticateResponse": "2 string token",
 }
 
 EQUAL = 0
