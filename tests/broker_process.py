@@ -82,8 +82,11 @@ class BrokerProcess:
         self.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        ended = None if self.process is None else self.process.poll()
         self.kill()
+        if kind is not None:
+            print(f"the broker of {self.data_dir}, exit code {ended}:", self.output, sep="\n")
 
     @property
     def address(self) -> str:
