@@ -136,8 +136,13 @@ class _Member:
                 m.GroupHeartbeatRequest(self._group, self._id, self._epoch, owned=self.owned, max_wait_ms=10_000)
             )
 
-    async def settle(self, partitions: int) -> None:
-        while sum(len(each.partitions) for each in self.owned) != partitions:
+    async def settle(self, partitions: int, unsettled: "set[_Member]", settled: asyncio.Event) -> None:
+        """Leave `unsettled` with `partitions`, and send heartbeats until cancelled: others may take longer."""
+        while True:
+            if sum(len(each.partitions) for each in self.owned) == partitions:
+                unsettled.discard(self)
+                if not unsettled:
+                    settled.set()
             await self._beat(
                 m.GroupHeartbeatRequest(self._group, self._id, self._epoch, owned=self.owned, max_wait_ms=200)
             )
@@ -170,6 +175,16 @@ class _Member:
             assert not any(each.error_code for each in response.partitions)
 
 
+async def _settle(members: list[_Member], partitions: int) -> None:
+    """Return when each member has `partitions`."""
+    unsettled, settled = {*members}, asyncio.Event()
+    async with asyncio.TaskGroup() as staying:
+        tasks = [staying.create_task(member.settle(partitions, unsettled, settled)) for member in members]
+        await settled.wait()
+        for task in tasks:
+            task.cancel()
+
+
 async def commits(bootstrap: str, topic: str, requests: int, *, per_s: int = 0) -> Run:
     """Commits of MEMBERS members of one group, each in its own connection; a record is one partition's commit.
 
@@ -179,7 +194,7 @@ async def commits(bootstrap: str, topic: str, requests: int, *, per_s: int = 0) 
     async with AsyncExitStack() as exits:
         members = [_Member(await open_connection(bootstrap, exits), f"group-of-{topic}", n) for n in range(MEMBERS)]
         await asyncio.gather(*(member.join(topic) for member in members))
-        await asyncio.gather(*(member.settle(PARTITIONS_PER_MEMBER) for member in members))
+        await _settle(members, PARTITIONS_PER_MEMBER)
         seconds: list[float] = []
         count = requests // MEMBERS
         interval_s = MEMBERS * PARTITIONS_PER_MEMBER / per_s if per_s else 0
@@ -201,7 +216,7 @@ async def join(bootstrap: str, topic: str) -> Run:
         members = [_Member(await open_connection(bootstrap, exits), group, n) for n in range(JOINING)]
         began_s = time.perf_counter()
         await asyncio.gather(*(member.join(topic) for member in members))
-        await asyncio.gather(*(member.settle(PARTITIONS_PER_JOINING) for member in members))
+        await _settle(members, PARTITIONS_PER_JOINING)
         took_s = time.perf_counter() - began_s
     owned = [(each.topic_id, number) for member in members for each in member.owned for number in each.partitions]
     assert len(owned) == len({*owned}) == JOINING * PARTITIONS_PER_JOINING
