@@ -1,10 +1,13 @@
 """Clients of Kafka that are not from PyPI, and suites of their own: `make test-clients`, one module a row of its table.
 
 A module names its client in CLIENT and the settings of its broker, if it needs some, in SETTINGS. A test whose program
-counts by itself records `of`: how many of how many have passed. What cannot be fetched fails the tests of its module.
+counts by itself records `of`: how many of how many have passed. What cannot be fetched fails the tests of its module,
+and so does a client that hangs: all tests of a module together have ROW_TIMEOUT_S.
 """
 
 import os
+import signal
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,17 +18,46 @@ from clients.served import Served, serve
 
 HERE = Path(__file__).parent
 collect_ignore_glob = [] if "WARMLOG_TEST_CLIENTS" in os.environ else ["test_*.py"]
+ROW_TIMEOUT_S = 1800.0
 _REPORTS = pytest.StashKey[dict[str, list[pytest.TestReport]]]()
+_ENDS_S = pytest.StashKey[dict[Path, float]]()
+
+
+class RowTimeout(Exception):
+    """The tests of a module have had their time."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_REPORTS] = defaultdict(list)
+    config.stash[_ENDS_S] = {}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Raise RowTimeout in the setup or the call of a test once the time of its module is over."""
+    if not hasattr(getattr(item, "module", None), "CLIENT"):
+        return (yield)
+
+    def end(*_: object) -> None:
+        raise RowTimeout(f"after {ROW_TIMEOUT_S:.0f} s")
+
+    ends_s = item.config.stash[_ENDS_S].setdefault(item.path, time.monotonic() + ROW_TIMEOUT_S)
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, max(0.001, ends_s - time.monotonic()))
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+pytest_runtest_call = pytest_runtest_setup
 
 
 @pytest.hookimpl(hookwrapper=True)
