@@ -340,6 +340,19 @@ def test_trap_18_a_static_member_that_comes_back_fences_the_one_before(member: M
     assert new.heartbeat() == 0
 
 
+def test_trap_18_a_member_that_the_leader_gives_nothing_gets_an_empty_assignment(member: Member) -> None:
+    leader, other = member("trap-18-nothing"), member("trap-18-nothing")
+    for each, joining in [(each, each.begin_join()) for each in (leader, other)]:
+        each.end_join(joining)
+    if not leader.joined.members:
+        leader, other = other, leader
+    waiting = other.begin_sync()
+    assert leader.call("SyncGroup", assignments=[]).error_code == 0
+    synced = other.receive("SyncGroup", waiting)
+    assert (synced.error_code, synced.assignment) == (0, b"")
+    assert other.heartbeat() == 0
+
+
 # --- kinds
 
 
@@ -407,6 +420,22 @@ def test_trap_19_a_group_of_the_other_kind_is_not_found_and_a_former_member_unkn
     assert told.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert "classic protocol" in told.error_message
     assert heartbeat_848(client, "no such group", "m", 3).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_trap_19_only_a_member_of_another_epoch_is_told_that_it_is_stale(client: KafkaClient) -> None:
+    client.create("trap-19")
+    told = heartbeat_848(client, "trap-19-stale", "m", 0, subscribed_topic_names=["trap-19"], topic_partitions=[])
+    asked = API["OffsetFetch"].request
+
+    def code(member_id: str, epoch: int) -> int:
+        topics = [asked.OffsetFetchRequestTopics(name="trap-19", partition_indexes=[0])]
+        group = asked.OffsetFetchRequestGroup("trap-19-stale", member_id, epoch, topics)
+        error_code: int = client.call("OffsetFetch", 9, groups=[group]).groups[0].error_code
+        return error_code
+
+    assert code("m", told.member_epoch) == code("", -1) == ErrorCode.NONE
+    assert code("m", told.member_epoch + 1) == ErrorCode.STALE_MEMBER_EPOCH
+    assert code("stranger", told.member_epoch) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 # --- deletion

@@ -260,6 +260,32 @@ def test_offsets_that_no_member_is_said_to_have_read_are_taken_for_a_group_of_an
     assert committed_offsets(broker, "any-kind") == [(3, "text")]
 
 
+def test_trap_16_an_offset_of_an_open_transaction_is_unstable_for_those_who_ask(producer: KafkaTransactions) -> None:
+    client = producer.client
+    for topic in ("pending", "settled"):
+        client.create(topic)
+    request = API["OffsetFetch"].request
+
+    def fetched(*topics: str, needs_stable: bool) -> tuple[int, list[tuple[str, int, int]]]:
+        """The error of the group, and topic, offset and error of its partitions; without topics, of all that it has."""
+        wanted = [request.OffsetFetchRequestTopics(name=topic, partition_indexes=[0]) for topic in topics] or None
+        asked = request.OffsetFetchRequestGroup("trap-16-stable", topics=wanted)
+        (group,) = client.call("OffsetFetch", 8, groups=[asked], require_stable=needs_stable).groups
+        parts = [(topic.name, part) for topic in group.topics for part in topic.partitions]
+        return group.error_code, [(name, part.committed_offset, part.error_code) for name, part in parts]
+
+    for offset, expected in ((3, []), (5, [("pending", 3, 0)])):
+        unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
+        assert producer.add_offsets("trap-16-stable") == 0
+        assert producer.commit_offset("trap-16-stable", "pending", offset) == 0
+        assert fetched("pending", needs_stable=True) == (0, [("pending", -1, unstable)])
+        assert fetched("settled", needs_stable=True) == (0, [("settled", -1, 0)])
+        assert fetched(needs_stable=True) == (unstable, [])
+        assert fetched(needs_stable=False) == (0, expected)
+        assert producer.end(commits=True) == 0
+        assert fetched(needs_stable=True) == fetched("pending", needs_stable=True) == (0, [("pending", offset, 0)])
+
+
 class HeldGroups:
     """The groups of a coordinator, of which the first request for offsets takes long."""
 

@@ -5,6 +5,7 @@ The numbers are those of the list by which this listener is judged.
 
 import asyncio
 import errno
+import re
 import struct
 import time
 from pathlib import Path
@@ -31,6 +32,13 @@ from warmlog_protocol.kafka.schema import API
 from wire_client import WireClient, batch_of
 
 CORRELATION_BYTES = 4
+
+
+def test_each_trap_has_a_test() -> None:
+    numbers = [
+        re.findall(r"def test_trap_(\d+)_", path.read_text()) for path in Path(__file__).parent.glob("test_*.py")
+    ]
+    assert {int(number) for found in numbers for number in found} == set(range(1, 35))
 
 
 def offered(response: Any) -> dict[int, tuple[int, int]]:
@@ -406,6 +414,19 @@ def test_trap_22_a_time_after_all_records_has_neither_offset_nor_time_nor_error(
         assert list_offset(client, "trap-22", timestamp, 7) == (ErrorCode.NONE, offset, time_ms)
     found = [list_offset(client, "trap-22", special, 9)[:2] for special in (-1, -2, -4, -5)]
     assert found == [(ErrorCode.NONE, offset) for offset in (2, 0, 0, -1)]
+
+
+def test_trap_22_a_batch_that_cannot_be_converted_is_an_error_of_its_partition_and_not_left_out(
+    broker: BrokerThread, client: KafkaClient
+) -> None:
+    client.create("trap-22-damaged")
+    for letter in (b"a", b"b", b"c"):
+        put_columns(broker, "trap-22-damaged", letter * 100)
+    for path in (broker.broker.services.config.data_paths[0] / "trap-22-damaged-0").glob("*.log"):
+        path.write_bytes(path.read_bytes().replace(b"b" * 100, b"x" * 100))
+    for offset, expected in [(0, (ErrorCode.NONE, [0])), (1, (ErrorCode.CORRUPT_MESSAGE, [])), (2, (0, [2]))]:
+        part, records = client.fetch("trap-22-damaged", offset)
+        assert (part.error_code, [batch.base_offset for batch in iter_batches(records)]) == expected
 
 
 def test_the_end_of_a_leader_epoch_is_told(client: KafkaClient) -> None:

@@ -139,13 +139,13 @@ async def _offsets(
     message = m.OffsetFetchRequest(group, known, member_id, member_epoch, needs_stable=request.require_stable)
     try:
         found = (await kafka.ask(context, message)).partitions
-    except (TopicAuthorizationFailed, UnstableOffsetCommit) as error:
+    except ApiError as error:
+        if wanted is None or not isinstance(error, TopicAuthorizationFailed | UnstableOffsetCommit):
+            return [], int(error.code)
         return [
             (each.topic_id, each.topic, [_nothing(number, code or error.code) for number in each.partitions])
-            for each, code in wanted or ()
+            for each, code in wanted
         ], ErrorCode.NONE
-    except ApiError as error:
-        return [], int(error.code)
     if wanted is None:
         by_topic: dict[tuple[bytes, str], list[_Part]] = {}
         for each in found:

@@ -136,7 +136,7 @@ class OffsetFetchRequest(Message, frozen=True):
     """Ask for committed offsets of these partitions, or of all that have one (None).
 
     A member gives its id and epoch, and is refused if they are no longer valid. UNSTABLE_OFFSET_COMMIT for a member, or
-    with `needs_stable`, while an open transaction commits an offset of a partition that is named.
+    with `needs_stable`, while an open transaction commits an offset of any of these.
     """
 
     group: str

@@ -213,12 +213,12 @@ def fetch_offsets(groups: Groups, request: m.OffsetFetchRequest) -> m.OffsetFetc
                 f"{request.member_epoch}"
             )
     offsets = group.offsets if group else {}
+    wanted = [(PartitionId(t.topic_id, number), t.topic) for t in request.partitions or () for number in t.partitions]
+    if group is not None and (request.member_id or request.needs_stable):
+        check_stable(group, None if request.partitions is None else (partition for partition, _ in wanted))
     if request.partitions is None:
         by_name = sorted(offsets.items(), key=lambda item: (item[1].topic, item[0]))
         return m.OffsetFetchResponse([_fetched(partition, value) for partition, value in by_name])
-    wanted = [(PartitionId(t.topic_id, number), t.topic) for t in request.partitions for number in t.partitions]
-    if group is not None and (request.member_id or request.needs_stable):
-        check_stable(group, (partition for partition, _ in wanted))
     return m.OffsetFetchResponse([_fetched(each, offsets.get(each) or _nothing(topic)) for each, topic in wanted])
 
 
@@ -403,12 +403,12 @@ def _check_coordinator(group: str, producer_id: int, present: PendingValue | Non
         )
 
 
-def check_stable(group: Group, partitions: Iterable[PartitionId]) -> None:
-    """Raise UnstableOffsetCommit if an open transaction commits an offset of any of `partitions`."""
+def check_stable(group: Group, partitions: Iterable[PartitionId] | None) -> None:
+    """Raise UnstableOffsetCommit if an open transaction commits an offset of any of `partitions`, or any (None)."""
     if not group.pending:
         return
     pending = {PartitionId(each.topic_id, each.partition) for value in group.pending.values() for each in value.offsets}
-    unstable = sorted(pending.intersection(partitions))
+    unstable = sorted(pending if partitions is None else pending.intersection(partitions))
     if unstable:
         raise errors.UnstableOffsetCommit(
             f"group {group.name!r}: an open transaction commits the offset of partition {unstable[0].number}: retry"
