@@ -17,7 +17,7 @@ from typing import ParamSpec
 TOP = Path(__file__).parents[2]
 BUILD = TOP / "build" / "clients"
 HERE = Path(__file__).parent
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 P = ParamSpec("P")
 
 

@@ -341,11 +341,11 @@ def test_trap_18_a_static_member_that_comes_back_fences_the_one_before(member: M
 
 
 def test_trap_18_a_member_that_the_leader_gives_nothing_gets_an_empty_assignment(member: Member) -> None:
-    leader, other = member("trap-18-nothing"), member("trap-18-nothing")
-    for each, joining in [(each, each.begin_join()) for each in (leader, other)]:
-        each.end_join(joining)
-    if not leader.joined.members:
-        leader, other = other, leader
+    leader, other = member("trap-18-nothing").start(), member("trap-18-nothing", JoinGroup=3)
+    joining = other.begin_join()
+    wait_until(lambda: leader.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS)
+    assert len(leader.join().members) == 2
+    assert other.end_join(joining).error_code == 0
     waiting = other.begin_sync()
     assert leader.call("SyncGroup", assignments=[]).error_code == 0
     synced = other.receive("SyncGroup", waiting)
