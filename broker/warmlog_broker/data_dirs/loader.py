@@ -242,7 +242,8 @@ def _to_begin(assignments: Assignments, directories: DirectorySet, state: Cluste
     for key, assigned in assignments.by_key.items():
         if isinstance(assigned, Assigned) and not assigned.is_new:
             known = state.leader_epoch(state.topics[key.topic], key.partition)
-            latest = latest_epoch(assigned.directory.partition_path(key), known)
+            path = assigned.directory.partition_path(key)
+            latest = latest_epoch(path, known, was_closed=key not in found)
             if latest > known:
                 later.append(f"{key.directory_name} ({latest}, not {known})")
             if latest > known or key in found:

@@ -1,13 +1,14 @@
 """The latest leader epoch of a log that is not open yet: a start asks for it before it opens any.
 
-The epochs file has it, and is believed up to the epoch that the cluster's store knows. If it says more, or cannot be
-read, the last batch is looked for, and its epoch counts: it has one, and the file is only a copy. An epoch that begins
-after that batch is in the file alone, and no batch contradicts it.
+The last batch has it, and the epochs file is only a copy. An epoch that begins after that batch is in the file alone,
+and no batch contradicts it. In a log that was closed the batches are read only if the file says more than the cluster's
+store knows, or cannot be read.
 """
 
 from pathlib import Path
 
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, EpochStart, read_epochs
+from warmlog_broker.storage.directory.partition_files import read_restart_point
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.segment.file_records import FileRecords
@@ -17,13 +18,13 @@ from warmlog_protocol.batch.header import NO_LEADER_EPOCH, NO_OFFSET, BatchHeade
 from warmlog_protocol.errors import StorageError
 
 
-def latest_epoch(directory: Path, known: int) -> int:
+def latest_epoch(directory: Path, known: int, *, was_closed: bool) -> int:
     """Return the latest leader epoch in the log in `directory`; -1 without any. `known` is that of the cluster's store.
 
     What cannot be read counts as nothing: opening the log reports it.
     """
     claimed = _in_file(directory / EPOCHS_NAME)
-    if NO_LEADER_EPOCH < claimed.epoch <= known:
+    if was_closed and NO_LEADER_EPOCH < claimed.epoch <= known:
         return claimed.epoch
     batch = _last_batch(directory)
     if batch is None or batch.last_offset < claimed.start_offset:
@@ -40,17 +41,18 @@ def _in_file(path: Path) -> EpochStart:
 
 
 def _last_batch(directory: Path) -> BatchHeader | None:
-    """Read the headers of the last segment that has batches, and return the last. Nothing is read of an empty file."""
+    """Read the headers of the last segment that has batches, from the restart point on, and return the last.
+
+    Nothing is read of an empty file.
+    """
+    point = read_restart_point(directory)
     for base_offset in reversed(base_offsets_in(directory)):
         path = directory / segment_file_name(base_offset, LOG_KIND)
-        place = Place(base_offset, base_offset + MAX_RELATIVE_OFFSET + 1)
-        last = None
         try:
             records = FileRecords.open_read_only(path, OpenFiles())
             try:
-                records.drop_cache()
-                for found in scan(records, 0, place):
-                    last = last if isinstance(found, Damage) else found[0]
+                known = point.index_position if point is not None and point.segment == base_offset else 0
+                last = _last_from(records, known, base_offset) or _last_from(records, 0, base_offset)
             finally:
                 records.close_handles()
         except OSError:
@@ -58,3 +60,10 @@ def _last_batch(directory: Path) -> BatchHeader | None:
         if last is not None:
             return last
     return None
+
+
+def _last_from(records: FileRecords, start: int, base_offset: int) -> BatchHeader | None:
+    last = None
+    for found in scan(records, start, Place(base_offset, base_offset + MAX_RELATIVE_OFFSET + 1)):
+        last = last if isinstance(found, Damage) else found[0]
+    return last

@@ -206,7 +206,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
         has_restart_point=has_point,
         gaps=gaps,
     )
-    _restore_epochs(loaded, are_epochs_lost, request.max_leader_epoch)
+    _restore_epochs(loaded, are_epochs_lost or found.lacks_epochs, request.max_leader_epoch)
     end_offset = loaded.log_end_offset
     was_replayed = restore_producers(
         loaded.producers, loaded.snapshots, loaded.segments, end_offset, damage=report.damage, now_ms=request.now_ms
@@ -418,8 +418,8 @@ def _resume_truncation(
 def _restore_epochs(loaded: LoadedLog, are_lost: bool, max_epoch: int | None) -> None:
     """Limit the epochs to what the log holds now, and collect from the batches those that their file does not know.
 
-    That is all of them if the file is lost; or the first ones, if the log start had been raised without being
-    checkpointed, and is now where it was before.
+    That is all of them if the file is lost or stops too early; or the first ones, if the log start had been raised
+    without being checkpointed, and is now where it was before.
     """
     epochs = loaded.epochs
     known = () if are_lost else epochs.entries

@@ -97,6 +97,8 @@ class RecoveryPlace(Place):
         self._epochs = epochs
         self._report = report
         self._base_offset = 0
+        self.lacks_epochs = False
+        """Whether the file of epochs stops too early: it lacks that of a batch that was flushed together with it."""
 
     def enter(self, segment: LogSegment) -> None:
         """Note that the next batch is in `segment`."""
@@ -126,9 +128,16 @@ class RecoveryPlace(Place):
         return ""
 
     def accept(self, header: BatchHeader) -> None:
-        self._epochs.learn(header.partition_leader_epoch, header.base_offset, self.rules.max_leader_epoch)
+        self.learn_epoch(header)
         self.next_offset = header.next_offset
         self._follows_rows = header.magic == MAGIC_ROWS
+
+    def learn_epoch(self, header: BatchHeader) -> None:
+        """Take over the epoch of a batch."""
+        latest = self._epochs.latest_epoch
+        self._epochs.learn(header.partition_leader_epoch, header.base_offset, self.rules.max_leader_epoch)
+        if self._epochs.latest_epoch != latest and header.base_offset < self.rules.recovery_point:
+            self.lacks_epochs = True
 
     def take_back(self, next_offset: int) -> None:
         self._epochs.truncate_from_end(next_offset)
@@ -195,6 +204,8 @@ class Recovered(NamedTuple):
     unchecked: UncheckedRange | None = None
     restart_offset: int = NO_OFFSET
     """Where the check began, if that was at a restart point."""
+    lacks_epochs: bool = False
+    """Whether epochs from before that are unknown."""
 
 
 def recover_segments(
@@ -217,7 +228,9 @@ def recover_segments(
         if start < segment.size_bytes or not start:
             segment.records.drop_cache(start)
     place = RecoveryPlace(first.base_offset if resumed is None else resumed.offset, rules, epochs, report)
-    recovered = _recover_in_order(segments, rules, place, report, resumed)
+    if resumed is not None and resumed.last is not None:
+        place.learn_epoch(resumed.last)
+    recovered = _recover_in_order(segments, rules, place, report, resumed)._replace(lacks_epochs=place.lacks_epochs)
     if resumed is None:
         return recovered
     unchecked = None
@@ -233,6 +246,8 @@ class Resumed(NamedTuple):
     offset: int
     position: int
     builder: IndexBuilder
+    last: BatchHeader | None
+    """The batch before, if there is one."""
 
 
 def _resume(segment: LogSegment, point: RestartPoint) -> Resumed | None:
@@ -240,14 +255,14 @@ def _resume(segment: LogSegment, point: RestartPoint) -> Resumed | None:
     builder = segment.indexes.resume(point)
     if builder is None:
         return None
-    end_position, next_offset = point.index_position, point.segment
+    end_position, next_offset, last = point.index_position, point.segment, None
     try:
         for header, position in segment.records.batches(point.index_position, point.position):
-            end_position, next_offset = position + header.size_bytes, header.next_offset
+            end_position, next_offset, last = position + header.size_bytes, header.next_offset, header
     except DamagedLog:
         return None
     is_there = (end_position, next_offset) == (point.position, point.offset)
-    return Resumed(point.offset, point.position, builder) if is_there else None
+    return Resumed(point.offset, point.position, builder, last) if is_there else None
 
 
 def _recover_in_order(

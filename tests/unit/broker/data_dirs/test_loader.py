@@ -159,6 +159,24 @@ def test_batches_of_later_epochs_than_the_metadata_log_knows_need_no_epochs_file
         assert log.epochs.entries == ((0, 0), (1, 1), (2, 2))
 
 
+@pytest.mark.parametrize("checkpointed", [0, 1, 2, 3])
+def test_an_epochs_file_that_stops_too_early_costs_no_records(tmp_path: Path, checkpointed: int) -> None:
+    """Both it and the metadata log are earlier copies, and a crash has left the log open."""
+    write_entries(tmp_path, TOPIC)
+    earlier = (tmp_path / "metadata.log").read_bytes()
+    for epoch in range(3):
+        with Opened(tmp_path) as opened:
+            append(opened.logs[0], leader_epoch=epoch)
+            if epoch + 1 == checkpointed:
+                opened.directory.write_checkpoints({TopicPartition("t", 0): present(opened.logs[0]).offsets})
+    (tmp_path / "metadata.log").write_bytes(earlier)
+    damage_epochs(tmp_path, b"0\n1\n0 0\n")
+    with Opened(tmp_path) as again:
+        log = present(again.logs[0])
+        assert (log.log_end_offset, again.epochs[0]) == (3, 3)
+        assert log.epochs.entries == ((0, 0), (1, 1), (2, 2))
+
+
 @pytest.mark.parametrize("epoch", [7, 2**31 - 2, 2**31 - 1, 99999999999])
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_an_epoch_that_only_the_epochs_file_has_is_damage_of_the_file(

@@ -157,6 +157,19 @@ def test_without_a_checkpoint_that_covers_it_the_point_is_not_used(room: LogRoom
     expect(room, 8)
 
 
+def test_epochs_that_the_file_lacks_before_the_point_are_collected_from_the_batches(room: LogRoom) -> None:
+    fill(room, 0, 4)
+    room.flush()
+    earlier = room.path("leader-epoch-checkpoint").read_bytes()
+    room.leader_epoch = 1
+    fill(room, 4, 8)
+    take_point(room)
+    room.path("leader-epoch-checkpoint").write_bytes(earlier)
+    room.crash()
+    assert room.log.recovery_report.checked_batches == 0
+    assert room.log.epochs.entries == ((0, 0), (1, 4))
+
+
 def test_a_point_is_written_only_once_a_checkpoint_covers_it(room: LogRoom) -> None:
     fill(room, 0, 8)
     first = take_point(room)
