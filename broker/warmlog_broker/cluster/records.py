@@ -46,6 +46,8 @@ class Records:
         self._etcd = etcd
         self._keys = keys
         self._is_frozen = is_frozen
+        self._complained: dict[str, int] = {}
+        """The records that cannot be read, with the revision of each: they are read again and again."""
 
     def partition_of(self, key: str) -> PartitionKey:
         """Return the partition whose record has this key."""
@@ -74,7 +76,7 @@ class Records:
             case Failed(_, items):
                 if key not in items:
                     return Written(write.number, Outcome.FAILED)
-                if (seen := _seen(items[key])) is None:
+                if (seen := self._seen(items[key])) is None:
                     return Written(write.number, Outcome.UNKNOWN)
                 return Written(write.number, Outcome.FAILED, seen.revision, seen.record)
             case _:
@@ -85,14 +87,15 @@ class Records:
         if self._is_frozen():
             raise WentBack("etcd has lost what it had")
         listing = await self._etcd.range(self._keys.records, prefix_end(self._keys.records))
-        found = {self.partition_of(item.key): _seen(item) for item in listing.items}
+        found = {self.partition_of(item.key): self._seen(item) for item in listing.items}
         return {key: seen for key, seen in found.items() if seen is not None}
 
-
-def _seen(item: Item) -> Seen | None:
-    """Return None, and say so, for a record that cannot be read: it is only its own partition that waits then."""
-    try:
-        return Seen(from_bytes(item.value), item.changed)
-    except WarmlogError as error:
-        _log.error("%s in etcd: %s", item.key, error)
-        return None
+    def _seen(self, item: Item) -> Seen | None:
+        """Return None, and say so once, for a record that cannot be read: only its own partition waits then."""
+        try:
+            return Seen(from_bytes(item.value), item.changed)
+        except WarmlogError as error:
+            if self._complained.get(item.key) != item.changed:
+                self._complained[item.key] = item.changed
+                _log.error("%s in etcd: %s", item.key, error)
+            return None

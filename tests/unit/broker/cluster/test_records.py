@@ -26,3 +26,8 @@ async def test_a_record_that_cannot_be_read_is_named_and_keeps_no_other_from_bei
     written = await records.write(NEWER, Write(1, RECORD, 0, {}))
     assert written.outcome is Outcome.UNKNOWN
     assert (await records.write(READABLE, Write(2, RECORD, 0, {}))).record == RECORD
+    await records.read()
+    assert len(caplog.records) == 1, "although it was read three times"
+    await etcd.txn([], [Put(KEYS.partition(*NEWER), b'{"v":3}')])
+    await records.read()
+    assert "a partition record of version 3" in caplog.text
