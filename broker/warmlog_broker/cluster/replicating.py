@@ -80,6 +80,7 @@ class Replicating:
         self.identity = identity_of(config)
         self.peers = Peers(self.identity, peer_options(config), self._address_of)
         self._tasks = Tasks()
+        self._is_stopping = False
         self.replicas: Replicas
         self.serving: Serving
         self.figures: Figures
@@ -137,8 +138,8 @@ class Replicating:
 
     async def hand_over(self) -> None:
         """Let others lead what this broker leads, before it stops."""
-        await self._session.tell(is_ready=False)
-        await self.replicas.hand_over(HAND_OVER_S)
+        self._is_stopping = True
+        await self._drain()
 
     async def end(self) -> None:
         """End all tasks and connections."""
@@ -164,8 +165,8 @@ class Replicating:
             self._tasks.start(self._drain(), name="drain")
 
     async def _drain(self) -> None:
-        """Lead nothing while an operator wants that."""
-        is_ready = self._view.node not in self._view.drained
+        """Lead nothing while an operator wants that, and before a stop."""
+        is_ready = not self._is_stopping and self._view.node not in self._view.drained
         await self._session.tell(is_ready=is_ready)
         if not is_ready:
             await self.replicas.hand_over(HAND_OVER_S)

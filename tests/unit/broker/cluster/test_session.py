@@ -13,13 +13,17 @@ from fake_coordination import FakeCoordination
 from waiting import until
 from warmlog_broker.cluster import session as module
 from warmlog_broker.cluster.keys import Keys, NodeValue, Registration, to_bytes
+from warmlog_broker.cluster.replicating import Replicating
 from warmlog_broker.cluster.session import Description, NodeInUse, Session
 from warmlog_broker.cluster.start import are_disks_old
 from warmlog_broker.cluster.view import View
+from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.loader import StartRefused
 from warmlog_broker.etcd.coordination import Outcome, Put
 from warmlog_broker.metadata.log_file import MetadataLog
 from warmlog_broker.metadata.store import NodeStore
+from warmlog_broker.replica.served_directories import DataDirectories
+from warmlog_broker.runtime.threads import ThreadPools
 
 KEYS = Keys("test")
 DESCRIBED = Description(
@@ -222,3 +226,21 @@ async def test_what_is_told_while_a_broker_registers_is_not_lost(tmp_path: Path)
         assert broker.session.broker_epoch == 0, "the broker does not know that etcd has its registration"
         await broker.session.tell(is_ready=False)
         await until(lambda: (own := broker.view.brokers.get(1)) is not None and not own.value.is_ready)
+
+
+async def test_a_broker_that_stops_may_not_be_elected_whatever_operators_want(
+    etcd: FakeCoordination, tmp_path: Path
+) -> None:
+    config = BrokerConfig.from_settings({"data.dir": str(tmp_path)})
+    async with broker_on(etcd, tmp_path / "d") as broker:
+        await broker.start()
+        replicating = Replicating(config, etcd, broker.view, broker.session, broker.node)
+        with ThreadPoolExecutor(1) as threads:
+            replicating.prepare(ThreadPools(threads, threads, threads, threads), DataDirectories([]))
+            await replicating.hand_over()
+            await until(lambda: not broker.view.brokers[1].value.is_ready)
+            told = broker.view.brokers[1].changed
+            await etcd.txn([], [Put(KEYS.drained(2), b"{}")])
+            await until(lambda: broker.view.brokers[1].changed > told)
+            assert not broker.view.brokers[1].value.is_ready
+            await replicating.end()
