@@ -38,7 +38,7 @@ REFRESH_PAUSE_S = 0.05
 ANY_BROKER_S = 3.0
 """How long one of several brokers may take for what each of them can tell; after that another one is asked."""
 COORDINATOR_S = 6.0
-"""The same for a coordinator, before brokers are asked again who that is."""
+"""The same for a coordinator, before brokers are asked again who that is, and for each of all brokers."""
 MOST_COORDINATORS = 10_000
 """Of groups and transactional ids; with more, all are asked for again."""
 SILENT_S = 1.5
@@ -342,18 +342,26 @@ class Cluster:
         return response.result
 
     async def call_each(self, message: m.Message, expected: type[R]) -> list[R]:
-        """Return the response of each broker that is there. Retries with all of them until the request timeout."""
+        """Return the response of each broker that is there. Retries with all of them until the request timeout.
+
+        One that hangs is there until the others have noticed.
+        """
         retries = Retries(self.options, self.options.request_timeout_ms / 1000)
+        failure: BrokerUnavailable | errors.ApiError
         while True:
             try:
                 await self._ask_metadata([], _ms(retries.left_s))
                 if self.is_alone:  # it may be reached at another address than the one that it advertises
                     return [await self.call(message, expected, timeout_ms=_ms(retries.left_s))]
                 asked = [link.call(message, expected) for link in self._brokers.values()]
-                return list(await asyncio.gather(*asked))
+                async with asyncio.timeout(min(COORDINATOR_S, retries.left_s)):
+                    return list(await asyncio.gather(*asked))
+            except TimeoutError:
+                failure = BrokerUnavailable(f"a broker of the cluster does not respond to {type(message).__name__}")
             except (BrokerUnavailable, errors.ApiError) as error:
-                if (isinstance(error, errors.ApiError) and not error.retriable) or not await retries.pause():
-                    raise
+                failure = error
+            if (isinstance(failure, errors.ApiError) and not failure.retriable) or not await retries.pause():
+                raise failure
 
     def forget_coordinator(self, message: m.Message) -> None:
         """Ask again who coordinates what `message` is about, as a part of its response was refused."""

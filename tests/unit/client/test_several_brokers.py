@@ -434,6 +434,22 @@ async def test_admin_asks_each_broker_for_its_groups_and_each_coordinator_for_on
     assert asked(three, m.DescribeGroupsRequest) == [0, 1, 1]
 
 
+async def test_each_broker_is_asked_again_without_the_one_that_hangs(
+    three: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "ANY_BROKER_S", 0.1)
+    monkeypatch.setattr(transport, "COORDINATOR_S", 0.1)
+    three.answer(m.ListGroupsRequest, lambda _: m.ListGroupsResponse([]))
+    async with warmlog.Admin(three.addresses, **QUICK) as admin:
+        assert await admin.list_groups() == []
+        three.brokers[2].is_silent = True
+        listing = asyncio.create_task(admin.list_groups())
+        await until(lambda: sum(asked(three, m.ListGroupsRequest)) > 6)
+        three.brokers.pop()
+        async with asyncio.timeout(10):  # its request would wait for 30 s
+            assert await listing == []
+
+
 async def test_who_looks_for_a_coordinator_knows_all_brokers_when_it_is_gone(three: FakeCluster) -> None:
     """As the heartbeats of a member, which need no metadata of topics."""
     offsets(three)
