@@ -132,7 +132,7 @@ class ClusterPendingOffsets:
             remote = m.EndPendingOffsetsRequest(group, producer_id, epoch, commits, keeps_epoch, coordinator_epoch)
         await self._others.ask_coordinator(GROUPS, group, remote, m.EndPendingOffsetsResponse)
 
-    def pending(self) -> Iterator[tuple[str, int, int]]:
+    def pending(self) -> Iterator[tuple[str, int, int, int]]:
         """Of the groups of this broker alone."""
         return self._local.pending()
 

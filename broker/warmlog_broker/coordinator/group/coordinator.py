@@ -284,13 +284,16 @@ class GroupCoordinator:
 
         return await self._coordinator.carry_out(request.group, decide)
 
-    def pending(self) -> Iterator[tuple[str, int, int]]:
-        """Iterate over group, producer id and epoch of offsets that wait for a transaction. As `Coordinator.states`."""
+    def pending(self) -> Iterator[tuple[str, int, int, int]]:
+        """Iterate over group, producer id, its epoch and its coordinator's of offsets that wait for a transaction.
+
+        As `Coordinator.states`.
+        """
         for groups in self._coordinator.states():
             for group in groups:
                 for producer_id, value in group.pending.items():
                     if value.offsets:
-                        yield group.name, producer_id, value.epoch
+                        yield group.name, producer_id, value.epoch, value.coordinator_epoch
 
     async def end_pending(
         self, group: str, producer_id: int, epoch: int, *, commits: bool, keeps_epoch: bool, coordinator_epoch: int

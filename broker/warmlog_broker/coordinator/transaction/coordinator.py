@@ -33,6 +33,7 @@ from warmlog_broker.coordinator.transaction.decisions.state import (
 )
 from warmlog_broker.coordinator.transaction.markers import EndWriter
 from warmlog_broker.coordinator.transaction.ports import Markers, PendingOffsets
+from warmlog_broker.replica.partition_state import Role
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import Timer
@@ -376,7 +377,7 @@ class TransactionCoordinator:
         A broker without transactional ids leaves all as it is, and one that has only some of a cluster's: it cannot
         tell an open transaction that no id has from one of another broker's.
         """
-        found: list[Outcome] = []
+        found: list[tuple[int, Outcome]] = []
         while self._coordinator.is_whole:
             try:
                 found = list(hanging(self._all(), self._opened()))
@@ -387,19 +388,26 @@ class TransactionCoordinator:
             _log.warning(
                 "%d open transactions that no transactional id has, as after a restore, are aborted", len(found)
             )
-            epoch = max(shard.partition.leader_epoch for shard in self._coordinator.active)
-            await self._ends.write(found, coordinator_epoch=epoch)
+            for epoch in {epoch for epoch, _ in found}:
+                some = [outcome for coordinator_epoch, outcome in found if coordinator_epoch == epoch]
+                await self._ends.write(some, coordinator_epoch=epoch)
 
     def _all(self) -> Iterator[TransactionalId | Job]:
         return (transaction for state in self._coordinator.states() for transaction in state)
 
-    def _opened(self) -> Iterator[tuple[Place, Incarnation]]:
-        """Iterate over the open transactions of all partitions that can be read, and offsets that wait in groups."""
+    def _opened(self) -> Iterator[tuple[Place, Incarnation, int]]:
+        """Iterate over the open transactions of all partitions that this broker leads, and offsets that wait in groups.
+
+        Each comes with the epoch of the last coordinator that has written something about its producer there.
+        """
         for topic in self._topics:
             for number, partition in topic.local.items():
-                for entry in partition.log.producers.in_transactions if partition.allows.read else ():
-                    yield PartitionId(topic.topic_id, number), Incarnation(entry.producer_id, entry.epoch)
-        yield from ((group, Incarnation(*producer)) for group, *producer in self._groups.pending())
+                is_led = partition.role is Role.LEADING and partition.allows.read
+                for entry in partition.log.producers.in_transactions if is_led else ():
+                    producer = Incarnation(entry.producer_id, entry.epoch)
+                    yield PartitionId(topic.topic_id, number), producer, entry.coordinator_epoch
+        for group, producer_id, epoch, coordinator_epoch in self._groups.pending():
+            yield group, Incarnation(producer_id, epoch), coordinator_epoch
 
     async def _expire(self) -> None:
         """Forget transactional ids, and slots of jobs, that were not used for long."""

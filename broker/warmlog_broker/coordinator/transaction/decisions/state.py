@@ -313,20 +313,23 @@ Place = PartitionId | str
 
 
 def hanging(
-    transactions: Iterable[TransactionalId | Job], opened: Iterable[tuple[Place, Incarnation]]
-) -> Iterator[Outcome]:
+    transactions: Iterable[TransactionalId | Job], opened: Iterable[tuple[Place, Incarnation, int]]
+) -> Iterator[tuple[int, Outcome]]:
     """Yield an abort for each of `opened` that is part of none of `transactions`: all there are, at one moment.
+
+    It comes with the coordinator epoch that it is to be written with, the last one there or 0 (as by Kafka's tool): a
+    higher one would fence the coordinator of the producer, which may go on.
 
     A backup of a running broker copies one partition after the other, and `__transactions` last: what a partition has
     as open may have ended by then, and its marker is not in the backup. Nothing would ever end it, and its readers
     would wait for ever.
     """
     known = set(_parts(transactions))
-    for place, producer in opened:
+    for place, producer, coordinator_epoch in opened:
         if (place, producer) not in known:
             marker = Incarnation(producer.producer_id, producer.epoch + 1)
             partitions, groups = ((), (place,)) if isinstance(place, str) else ((place,), ())
-            yield Outcome(marker, False, partitions, groups)
+            yield max(coordinator_epoch, 0), Outcome(marker, False, partitions, groups)
 
 
 def _parts(transactions: Iterable[TransactionalId | Job]) -> Iterator[tuple[Place, Incarnation]]:

@@ -227,22 +227,22 @@ def transactions(status: records.Status) -> Transactions:
 
 
 def test_what_a_transactional_id_has_is_none() -> None:
-    opened = [(PLACE, Incarnation(1, 5)), ("g", Incarnation(1, 5)), (PLACE, Incarnation(2, 7))]
+    opened = [(PLACE, Incarnation(1, 5), 0), ("g", Incarnation(1, 5), 0), (PLACE, Incarnation(2, 7), 0)]
     assert list(hanging(transactions(records.Status.ONGOING), opened)) == []
-    before = [(PLACE, Incarnation(1, 4)), ("g", Incarnation(1, 4))]
+    before = [(PLACE, Incarnation(1, 4), 0), ("g", Incarnation(1, 4), 0)]
     assert list(hanging(transactions(records.Status.COMMITTING), [*opened, *before])) == []
 
 
-def test_what_is_open_elsewhere_or_in_another_epoch_is_aborted() -> None:
+def test_what_is_open_elsewhere_or_in_another_epoch_is_aborted_without_fencing_its_coordinator() -> None:
     opened = [
-        (OTHER, Incarnation(1, 5)),
-        (PLACE, Incarnation(1, 4)),
-        (PLACE, Incarnation(2, 6)),
-        ("h", Incarnation(1, 5)),
+        (OTHER, Incarnation(1, 5), 8),
+        (PLACE, Incarnation(1, 4), -1),
+        (PLACE, Incarnation(2, 6), 3),
+        ("h", Incarnation(1, 5), 9),
     ]
     assert list(hanging(transactions(records.Status.ONGOING), opened)) == [
-        Outcome(Incarnation(1, 6), False, (OTHER,)),
-        Outcome(Incarnation(1, 5), False, (PLACE,)),
-        Outcome(Incarnation(2, 7), False, (PLACE,)),
-        Outcome(Incarnation(1, 6), False, (), ("h",)),
+        (8, Outcome(Incarnation(1, 6), False, (OTHER,))),
+        (0, Outcome(Incarnation(1, 5), False, (PLACE,))),
+        (3, Outcome(Incarnation(2, 7), False, (PLACE,))),
+        (9, Outcome(Incarnation(1, 6), False, (), ("h",))),
     ]
