@@ -13,8 +13,8 @@ from etcd_process import EtcdProcess, needs_etcd
 from waiting import wait_until
 from warmlog import Admin, Consumer, Producer, blocking
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import StorageError
-from wire_client import WireClient
+from warmlog_protocol.errors import StorageError, UnknownProducerId
+from wire_client import WireClient, batch_of
 
 pytestmark = needs_etcd
 
@@ -57,6 +57,23 @@ def test_topics_are_those_of_all_brokers(cluster: ClusterProcesses) -> None:
     wait_until(lambda: topics_at(first) == {"orders": 1})
     assert topics_at(third) == {"orders": 1}
     assert directories_of(third, "orders") == ["orders-0"], "those of the deleted topic are removed"
+
+
+def test_a_producer_id_is_known_to_all_brokers_once_it_is_given_out_and_no_other_is(cluster: ClusterProcesses) -> None:
+    """Each broker gives out those of a block of its own, which the others may hear of later."""
+    with blocking.Admin(cluster.addresses) as admin:
+        admin.create_topic("ids", partitions=1)
+    wait_until(lambda: cluster.leader_of("ids") != -1)
+    with WireClient(cluster.brokers[cluster.leader_of("ids")].address) as leader:
+        for number, broker in enumerate(cluster.brokers.values()):
+            with WireClient(broker.address) as client:
+                producer = client.producer_id()
+            assert leader.produce("ids", batch_of([b"1"], producer=producer, base_sequence=0)).base_offset == number
+        with pytest.raises(UnknownProducerId, match=f"producer id {1 << 40} was never assigned"):
+            leader.produce("ids", batch_of([b"1"], producer=(1 << 40, 0), base_sequence=0))
+        other = leader.call(m.InitProducerIdRequest(producer_id=producer[0], producer_epoch=0))
+        assert isinstance(other, m.InitProducerIdResponse)
+        assert other.producer_id != producer[0], "as with Kafka: no broker has all partitions that it has written to"
 
 
 def test_records_of_a_leader_that_dies_are_at_the_next(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ class Replicating:
             return transactions.enrol_partition(transactional_id, producer, topic, partition, is_enrolled=is_enrolled)
 
         markers, enrolment = LocalMarkers(topics, cluster), ClusterEnrolment(enrol, others)
-        return ClusterRequests(self.identity, self.serving, markers, enrolment, others)
+        return ClusterRequests(self.identity, self.serving, markers, enrolment, others, self._etcd, self._view)
 
     def begin(self) -> None:
         """Take elections and retries by time, from now on."""

@@ -119,12 +119,24 @@ def produce(
     asked: list[Verified | Awaitable[Verified]] = []
     if request.transactional_id is not None:
         asked = [_verify(services, request, batch) for batch in batches]
-    takes_turns = len(batches) > PARTITIONS_A_TURN or any(isinstance(each, Awaitable) for each in asked)
+    learning: list[Awaitable[None]] = []
+    if (cluster := services.between_brokers) is not None and _has_unknown_producer(services, batches):
+        learning = [cluster.learn_producer_ids()]
+    takes_turns = len(batches) > PARTITIONS_A_TURN or any(isinstance(each, Awaitable) for each in [*asked, *learning])
     if takes_turns or any(_config_to_decode_by(services, batch) for batch in batches):
-        return _append_in_turns(services, request, [batch.owned() for batch in batches], asked)
+        return _append_in_turns(services, request, [batch.owned() for batch in batches], asked, learning)
     pending = PendingProduce(request.timeout_ms, cast("list[Verified]", asked))
     _append_some(services, request.acks, batches, pending)
     return _outcome(services, request.acks, pending)
+
+
+def _has_unknown_producer(services: Services, batches: Sequence[ReceivedBatch]) -> bool:
+    """Return whether another broker must have assigned the id of a producer since this one last heard of that."""
+    known_below = services.producer_ids.known_below
+    try:
+        return any(read_header(batch.batch).producer_id >= known_below for batch in batches)
+    except errors.CorruptBatch:
+        return False  # it is refused when it is appended
 
 
 def _verify(services: Services, request: m.ProduceRequest, item: ReceivedBatch) -> "Verified | Awaitable[Verified]":
@@ -165,9 +177,11 @@ async def _append_in_turns(
     request: m.ProduceRequest,
     batches: Sequence[ReceivedBatch],
     asked: "Sequence[Verified | Awaitable[Verified]]",
+    learning: Sequence[Awaitable[None]],
 ) -> Outcome:
-    """Append, once the coordinator has made the partitions part of the transaction."""
-    waiting = iter(await asyncio.gather(*(each for each in asked if isinstance(each, Awaitable))))
+    """Append, once it is known which producer ids there are, and the partitions are part of the transaction."""
+    done_first = await asyncio.gather(*learning, *(each for each in asked if isinstance(each, Awaitable)))
+    waiting = iter(cast("list[Verified]", done_first[len(learning) :]))
     verified = [next(waiting) if isinstance(each, Awaitable) else each for each in asked]
     pending = PendingProduce(request.timeout_ms, verified)
     done = 0

@@ -34,7 +34,6 @@ from warmlog_protocol.errors import InvalidReplicationFactor
 BLOCK_IDS = 1000
 """How many producer ids are reserved on disk at a time: a flush for each thousand producers, and 1000 of 2^63 ids lost
 in a crash."""
-MAX_PRODUCER_ID = 2**63 - 1
 REMEMBERED_SUBJECTS = 10_000
 """A change about a subject that is no longer remembered counts as late: it is decided again."""
 
@@ -238,9 +237,12 @@ class ProducerIds:
         self._store = store
         self._next = self._end = store.state.next_producer_id
         """The ids of this broker's block that are not assigned yet."""
-        self.known_below = self._next if store.is_alone else MAX_PRODUCER_ID
-        """From this id on, none was ever assigned in the cluster. Another broker may have a block not heard of yet."""
         self._reserving = asyncio.Lock()
+
+    @property
+    def known_below(self) -> int:
+        """From this id on, none was ever assigned as far as this broker knows: another may have a later block."""
+        return self._next if self._store.is_alone else self._store.state.next_producer_id
 
     async def give_out(self) -> int:
         """Assign the next id. StorageError if none can be reserved."""
@@ -250,6 +252,4 @@ class ProducerIds:
                 self._end = self._next + BLOCK_IDS
             producer_id = self._next
             self._next += 1
-            if self._store.is_alone:
-                self.known_below = self._next
             return producer_id

@@ -5,9 +5,12 @@ from typing import NamedTuple
 from warmlog_broker.cluster.data_path.peers import Identity
 from warmlog_broker.cluster.data_path.ports import TRANSACTIONS, ClusterEnrolment, OtherBrokers
 from warmlog_broker.cluster.data_path.serving import Serving
+from warmlog_broker.cluster.view import View
 from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_broker.coordinator.transaction.ports import Markers
+from warmlog_broker.etcd.coordination import Coordination, CoordinationError
+from warmlog_protocol.errors import NotLeaderOrFollower
 from warmlog_protocol.messages import (
     CommitOffsetsElsewhereRequest,
     OffsetCommitResponse,
@@ -25,6 +28,16 @@ class ClusterRequests(NamedTuple):
     """Of partitions that this broker leads."""
     enrolment: ClusterEnrolment
     others: OtherBrokers
+    etcd: Coordination
+    view: View
+
+    async def learn_producer_ids(self) -> None:
+        """Return once this broker knows of all producer ids that were assigned before. NotLeaderOrFollower."""
+        try:
+            listing = await self.etcd.range(self.view.keys.producer_ids)
+        except CoordinationError as error:
+            raise NotLeaderOrFollower(f"whether a producer id was assigned cannot be known now: {error}") from error
+        await self.view.reached(max((item.changed for item in listing.items), default=0))
 
     async def commit_elsewhere(self, request: TxnOffsetCommitRequest, principal: str) -> OffsetCommitResponse:
         """Have the coordinator of the transactional id, on another broker, commit offsets for `principal`."""

@@ -58,6 +58,7 @@ def make_services(make_partition: MakePartition) -> MakeServices:
             counters=Counters(),
             lines=RepeatedLines(logging.getLogger("warmlog_broker")),
             producer_ids=SimpleNamespace(known_below=0),
+            between_brokers=None,
         )
         return cast("Services", services)
 
