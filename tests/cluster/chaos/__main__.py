@@ -34,7 +34,7 @@ def main() -> int:
         for line in outcome.findings:
             print(f"  {line}", flush=True)
         if outcome.findings:
-            print(f"  the directories of the brokers: {directory}")
+            print(f"  the brokers' directories, and what they logged: {directory}")
         else:
             shutil.rmtree(directory)
         findings += len(outcome.findings)

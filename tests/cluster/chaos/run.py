@@ -64,6 +64,8 @@ async def _run(
         finally:
             await asyncio.to_thread(cluster.__exit__)
     outcome.findings += _differences(cluster)
+    for node, broker in cluster.brokers.items():
+        (cluster.directory / f"broker-{node}.log").write_text(broker.output)
     return outcome
 
 

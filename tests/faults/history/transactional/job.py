@@ -5,7 +5,9 @@ version is done. Whoever finds that file there has lost against another driver, 
 """
 
 import argparse
+import faulthandler
 import logging
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -110,6 +112,7 @@ def main() -> None:
         parser.add_argument(name)
     options = parser.parse_args()
     logging.getLogger("warmlog").setLevel(logging.CRITICAL)
+    faulthandler.register(signal.SIGUSR1)  # to look at one that hangs
     with ThreadPoolExecutor(MAX_ATTEMPTS) as attempts:
         driver = Driver(options, attempts)
         while not Path(options.stopping).exists():
