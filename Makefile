@@ -44,7 +44,7 @@ help:
 	@echo 'make test-console  the tests of the console in a Chromium, which it installs (Debian)'
 	@echo 'make test-site  the documentation in the same Chromium: what fits, what is drawn, what the search finds'
 	@echo 'make test-cluster  the tests of several brokers and their etcd, which it installs (Debian)'
-	@echo 'make cluster-chaos  N faults by chance against three brokers and their etcd, from SEED on (N=200 SEED=1)'
+	@echo 'make cluster-chaos  N faults by chance against three brokers and their etcd, from SEED on (N=200 SEED=1 KINDS=kill,power,...)'
 	@echo 'make bench-cluster  three brokers of a cluster beside one, and how long failovers take'
 	@echo 'make chaos      N faults by chance against a busy broker, from SEED on (N=200 SEED=1 KINDS=kill,power,...)'
 	@echo 'make power-loss CUTS power cuts under load: what of the page cache is lost, and what may be (CUTS=36 SEED=1)'
@@ -126,8 +126,9 @@ test-cluster: dev
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow or not slow" tests/integration/etcd tests/cluster $(PYTEST_ARGS)
 
 cluster-chaos: dev
-	@$(ETCD)
-	@PYTHONPATH=tests $(BIN)/python -m cluster.chaos --faults $(N) --seed $(SEED)
+	@tools/fuse
+	@ETCD_BIN="$$(tools/etcd)" && $(WITH_JAVA) PATH="$$ETCD_BIN:$$PATH" PYTHONPATH=tests \
+		$(BIN)/python -m cluster.chaos --faults $(N) --seed $(SEED) --kinds "$(KINDS)" --spark
 
 bench-cluster: dev
 	@$(ETCD)

@@ -77,6 +77,14 @@ class EtcdProcess:
     def options(self) -> EtcdOptions:
         return EtcdOptions(endpoints=self.addresses, ca=Path(self.ca) if self.ca else None)
 
+    def leader(self) -> EtcdMember:
+        """The member that leads the others, which must have one."""
+        for member in self.members:
+            status = self.post("/v3/maintenance/status", {}, member)
+            if status["leader"] == status["header"]["member_id"]:
+                return member
+        raise AssertionError("etcd has no leader")
+
     def member_at(self, address: str) -> EtcdMember:
         return next(member for member in self.members if member.address == address)
 

@@ -5,6 +5,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 from pyspark.sql import DataFrame, Row
 
@@ -16,6 +17,13 @@ from warmlog_protocol.batch import iter_batches
 from wire_client import WireClient
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Reachable(Protocol):
+    """A broker, or several."""
+
+    @property
+    def address(self) -> str: ...
 
 
 def read_back(broker: BrokerProcess, topic: str) -> list[Stored]:
@@ -40,7 +48,7 @@ def read_back(broker: BrokerProcess, topic: str) -> list[Stored]:
     return stored
 
 
-def committed(broker: BrokerProcess, topic: str) -> Counter[bytes | None]:
+def committed(broker: Reachable, topic: str) -> Counter[bytes | None]:
     """How often a consumer that reads what is committed gets each value."""
 
     async def read() -> Counter[bytes | None]:

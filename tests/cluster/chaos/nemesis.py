@@ -2,19 +2,32 @@
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from itertools import chain
 from random import Random
 
 from broker_process import BrokerProcess
-from cluster.chaos.links import Links
+from cluster.chaos.machines import Machines
+from cluster.chaos.settling import settled
 from cluster_processes import ClusterProcesses
+from faults.history.nemesis import cut_powers
 from faults.history.target import Proxy
+from faults.power import powered
+from faults.tracing import tampering, why_not_traced
+from warmlog_broker.cluster.keys import Keys
+from warmlog_broker.cluster.view import View
+from warmlog_broker.etcd.client import EtcdClient
+from warmlog_broker.tools.cluster.orders import alone_in, exclude
 
-Fault = Callable[[ClusterProcesses, Links, Random], Awaitable[None]]
+Fault = Callable[[ClusterProcesses, Machines, Random], Awaitable[None]]
+
+SYNCS = "fsync,fdatasync,syncfs"
 
 
-async def kill(cluster: ClusterProcesses, _links: Links, luck: Random) -> None:
+async def kill(cluster: ClusterProcesses, _machines: Machines, luck: Random) -> None:
     """SIGKILL of a broker; it comes back soon, or after the others have elected."""
     broker = _one(cluster, luck)
     await _in_thread(broker.kill)
@@ -22,14 +35,14 @@ async def kill(cluster: ClusterProcesses, _links: Links, luck: Random) -> None:
     await _in_thread(broker.start)
 
 
-async def stop(cluster: ClusterProcesses, _links: Links, luck: Random) -> None:
+async def stop(cluster: ClusterProcesses, _machines: Machines, luck: Random) -> None:
     """A clean stop, and a start."""
     broker = _one(cluster, luck)
     await _in_thread(broker.terminate)
     await _in_thread(broker.start)
 
 
-async def pause(cluster: ClusterProcesses, _links: Links, luck: Random) -> None:
+async def pause(cluster: ClusterProcesses, _machines: Machines, luck: Random) -> None:
     """SIGSTOP of a broker, for less or for more than its session lasts."""
     broker = _one(cluster, luck)
     os.kill(broker.pid, signal.SIGSTOP)
@@ -37,7 +50,7 @@ async def pause(cluster: ClusterProcesses, _links: Links, luck: Random) -> None:
     os.kill(broker.pid, signal.SIGCONT)
 
 
-async def kill_all(cluster: ClusterProcesses, _links: Links, luck: Random) -> None:
+async def kill_all(cluster: ClusterProcesses, _machines: Machines, luck: Random) -> None:
     """All brokers at once, and all come back, one after the other."""
     brokers = list(cluster.brokers.values())
     for broker in brokers:
@@ -49,38 +62,118 @@ async def kill_all(cluster: ClusterProcesses, _links: Links, luck: Random) -> No
         await _in_thread(broker.start)
 
 
-async def pause_etcd(cluster: ClusterProcesses, _links: Links, luck: Random) -> None:
-    """etcd does not answer for a while."""
-    member = cluster.etcd.members[0]
-    cluster.etcd.stop(member)
-    await asyncio.sleep(luck.choice((1.0, 6.0)))
-    cluster.etcd.go_on(member)
+async def pause_etcd(cluster: ClusterProcesses, _machines: Machines, luck: Random) -> None:
+    """etcd does not answer for a while, or for a minute."""
+    await _without_etcd(cluster, luck.choice((1.0, 6.0, 60.0)))
 
 
-async def kill_without_etcd(cluster: ClusterProcesses, _links: Links, luck: Random) -> None:
+async def kill_without_etcd(cluster: ClusterProcesses, _machines: Machines, luck: Random) -> None:
     """A broker dies while etcd does not answer: no leader can be elected before it does."""
-    member, broker = cluster.etcd.members[0], _one(cluster, luck)
-    cluster.etcd.stop(member)
-    await _in_thread(broker.kill)
-    await asyncio.sleep(luck.choice((0.5, 3.0)))
-    cluster.etcd.go_on(member)
+    broker = _one(cluster, luck)
+    await _without_etcd(cluster, luck.choice((0.5, 3.0)), dying=broker)
     await _in_thread(broker.start)
 
 
-async def cut_peers(cluster: ClusterProcesses, links: Links, luck: Random) -> None:
+async def _without_etcd(cluster: ClusterProcesses, seconds: float, dying: BrokerProcess | None = None) -> None:
+    for member in cluster.etcd.members:
+        cluster.etcd.stop(member)
+    if dying is not None:
+        await _in_thread(dying.kill)
+    await asyncio.sleep(seconds)
+    for member in cluster.etcd.members:
+        cluster.etcd.go_on(member)
+
+
+async def kill_etcd_leader(cluster: ClusterProcesses, _machines: Machines, luck: Random) -> None:
+    """SIGKILL of the member of etcd that leads the others; it comes back."""
+    leader = await asyncio.to_thread(cluster.etcd.leader)
+    await _in_thread(leader.kill)
+    await asyncio.sleep(luck.choice((0.5, 4.0)))
+    await asyncio.to_thread(cluster.etcd.start, leader)
+
+
+async def cut_peers(cluster: ClusterProcesses, machines: Machines, luck: Random) -> None:
     """The others do not reach a broker, or two, which go on reaching them and etcd."""
-    await _cut([links.peers[node] for node in luck.sample(list(cluster.brokers), luck.choice((1, 2)))], luck)
+    await _cut([machines.peers[node] for node in luck.sample(list(cluster.brokers), luck.choice((1, 2)))], luck)
 
 
-async def cut_etcd(cluster: ClusterProcesses, links: Links, luck: Random) -> None:
+async def cut_etcd(cluster: ClusterProcesses, machines: Machines, luck: Random) -> None:
     """A broker does not reach etcd, and goes on with the others."""
-    await _cut([links.etcd[luck.choice(list(cluster.brokers))]], luck)
+    await _cut(machines.etcd[luck.choice(list(cluster.brokers))], luck)
 
 
-async def cut_off(cluster: ClusterProcesses, links: Links, luck: Random) -> None:
+async def cut_off(cluster: ClusterProcesses, machines: Machines, luck: Random) -> None:
     """A broker does not reach etcd, and the others do not reach it."""
     node = luck.choice(list(cluster.brokers))
-    await _cut([links.etcd[node], links.peers[node]], luck)
+    await _cut([*machines.etcd[node], machines.peers[node]], luck)
+
+
+async def delay(cluster: ClusterProcesses, machines: Machines, luck: Random) -> None:
+    """All that goes to a broker and back takes longer, or what goes to etcd, or both."""
+    node = luck.choice(list(cluster.brokers))
+    ways = [machines.peers[node]], machines.etcd[node]
+    proxies = [*chain(*luck.sample(ways, luck.choice((1, 2))))]
+    delay_s, lasts_s = luck.choice((0.02, 0.3, 1.5)), luck.choice((1.0, 4.0))
+    for proxy in proxies:
+        proxy.delay_s = delay_s
+    await asyncio.sleep(lasts_s)
+    for proxy in proxies:
+        proxy.delay_s = 0.0
+
+
+async def fill_disk(_cluster: ClusterProcesses, machines: Machines, luck: Random) -> None:
+    """A broker has next to no room for a while."""
+    disk = luck.choice(list(machines.disks.values()))
+    await asyncio.to_thread(disk.limit, free_bytes=luck.randrange(20_000))
+    await asyncio.sleep(luck.choice((0.5, 4.0)))
+    await asyncio.to_thread(disk.limit, free_bytes=None)
+
+
+async def slow_disk(cluster: ClusterProcesses, _machines: Machines, luck: Random) -> None:
+    """Each sync of a broker takes longer: in the end longer than a leader may take for one."""
+    delay_s, lasts_s = luck.choice(((0.05, 3.0), (1.0, 4.0), (12.0, 6.0)))
+    inject = f"{SYNCS}:delay_enter={int(delay_s * 1e6)}"
+    with ExitStack() as stack:
+        await asyncio.to_thread(stack.enter_context, tampering(_one(cluster, luck).pid, inject))
+        await asyncio.sleep(lasts_s)
+        await asyncio.to_thread(stack.close)
+
+
+async def cut_power(cluster: ClusterProcesses, machines: Machines, luck: Random) -> None:
+    """The power of a broker goes, in the middle of some operation of its disk."""
+    node = luck.choice(list(cluster.brokers))
+    await cut_powers([(machines.disks[node], cluster.brokers[node])], luck)
+
+
+async def cut_all_power(cluster: ClusterProcesses, machines: Machines, luck: Random) -> None:
+    """The power of all brokers goes at once."""
+    nodes = luck.sample(list(cluster.brokers), len(cluster.brokers))
+    await cut_powers([(machines.disks[node], cluster.brokers[node]) for node in nodes], luck)
+
+
+async def lose_data(cluster: ClusterProcesses, _machines: Machines, luck: Random) -> None:
+    """A broker's data directory is deleted, its operator lets it start anew, and the others fill it.
+
+    All must be in sync before: else it might have the last copy but one.
+    """
+    assert await settled(cluster) == []
+    node, broker = luck.choice(list(cluster.brokers.items()))
+    await _in_thread(broker.kill)
+    await asyncio.to_thread(shutil.rmtree, broker.data_dir)
+    etcd = EtcdClient(cluster.etcd.options)
+    view = View(etcd, Keys(cluster.cluster_id), -1)
+    async with view.followed():
+        while node in view.brokers:
+            await view.moved()
+        assert alone_in(view, node) == []
+        await exclude(etcd, view, node)
+    await etcd.close()
+    await _in_thread(broker.start)
+
+
+async def move_clock(cluster: ClusterProcesses, machines: Machines, luck: Random) -> None:
+    """A broker's clock jumps by up to an hour and a half, and stays there."""
+    machines.move_clock(luck.choice(list(cluster.brokers)), luck.choice((-3000, 0, 3000)))
 
 
 async def _cut(proxies: Sequence[Proxy], luck: Random) -> None:
@@ -105,8 +198,23 @@ FAULTS: dict[str, Fault] = {
     "pause": pause,
     "kill-all": kill_all,
     "etcd": pause_etcd,
+    "etcd-leader": kill_etcd_leader,
     "kill-without-etcd": kill_without_etcd,
     "cut-peers": cut_peers,
     "cut-etcd": cut_etcd,
     "cut-off": cut_off,
+    "delay": delay,
+    "full": fill_disk,
+    "slow": slow_disk,
+    "power": cut_power,
+    "power-all": cut_all_power,
+    "lost": lose_data,
+    "clock": move_clock,
 }
+NEED_POWER_DISKS = frozenset({"full", "power", "power-all"})
+
+
+def possible() -> list[str]:
+    """The faults that there can be on this machine."""
+    missing = NEED_POWER_DISKS if powered.why_not() else frozenset()
+    return [name for name in FAULTS if name not in missing and (name != "slow" or not why_not_traced())]

@@ -4,13 +4,17 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING, NamedTuple
 
-from cluster.chaos.links import Links
-from cluster.chaos.nemesis import FAULTS
+from cluster.chaos.machines import Machines
+from cluster.chaos.nemesis import FAULTS, NEED_POWER_DISKS
+from cluster.chaos.settling import SETTLE_S, metadata, settled
 from cluster_processes import ClusterProcesses
+from etcd_process import EtcdProcess
 from faults.history.checking import Final, FinalLog, check
 from faults.history.final import read_log
 from faults.history.members import GroupNotes, Members
@@ -19,12 +23,14 @@ from faults.history.transactional.work import TransactionWork
 from faults.history.workload import read, tail, write
 from warmlog import Admin
 from warmlog.errors import WarmlogError
-from warmlog_protocol.messages import MetadataRequest, MetadataResponse
 from wire_client import WireClient
 
+if TYPE_CHECKING:
+    from spark.killed.run import Streams
+
 TOPIC, PARTITIONS = "events", 3
-SETTLE_S = 60.0
-"""Within this time after the last fault every partition has a leader and all its replicas in sync."""
+ETCD_TIMES = ("--heartbeat-interval", "200", "--election-timeout", "2000")
+"""For several members on a busy machine."""
 
 
 @dataclass
@@ -43,34 +49,80 @@ class Outcome:
 
 
 def run(
-    directory: Path, *, seed: int, faults: int, kinds: Sequence[str] = tuple(FAULTS), with_groups: bool = True
+    directory: Path,
+    *,
+    seed: int,
+    faults: int,
+    kinds: Sequence[str] = tuple(FAULTS),
+    with_groups: bool = True,
+    with_spark: bool = False,
 ) -> Outcome:
-    """Run so many faults against a cluster in `directory`; `with_groups`: against groups and transactions, too."""
-    return asyncio.run(_run(ClusterProcesses(directory / "c"), seed, faults, kinds, with_groups=with_groups))
+    """Run so many faults against a cluster in `directory`.
+
+    `with_groups`: against groups and transactions, too; `with_spark`: and against streams of Spark.
+    """
+    members = 3 if "etcd-leader" in kinds else 1
+    etcd = EtcdProcess(directory / "etcd", members=members, more=ETCD_TIMES if members > 1 else ())
+    cluster = ClusterProcesses(directory / "c", etcd=etcd)
+    machines = Machines(cluster, has_power_disks=not NEED_POWER_DISKS.isdisjoint(kinds))
+    with etcd:
+        return asyncio.run(_run(cluster, machines, seed, faults, kinds, with_groups=with_groups, with_spark=with_spark))
 
 
 async def _run(
-    cluster: ClusterProcesses, seed: int, faults: int, kinds: Sequence[str], *, with_groups: bool
+    cluster: ClusterProcesses,
+    machines: Machines,
+    seed: int,
+    faults: int,
+    kinds: Sequence[str],
+    *,
+    with_groups: bool,
+    with_spark: bool,
 ) -> Outcome:
-    async with Links(cluster) as links:
+    async with machines:
         await asyncio.to_thread(cluster.__enter__)
         try:
-            outcome = await _torment(cluster, links, seed, faults, kinds, with_groups=with_groups)
+            with ExitStack() as stack:
+                streams = stack.enter_context(_streams(cluster)) if with_spark else None
+                outcome = await _torment(cluster, machines, seed, faults, kinds, with_groups=with_groups)
+                outcome.findings += await asyncio.to_thread(streams.finish) if streams is not None else []
             for broker in cluster.brokers.values():
                 if await asyncio.to_thread(broker.terminate) != 0:
                     outcome.findings.append(f"broker {broker.settings['node.id']} did not stop in order")
                 lines = broker.output.splitlines()
                 outcome.findings += [line for line in lines if "Traceback" in line or "a bug" in line]
+            outcome.findings += _differences(cluster)
         finally:
             await asyncio.to_thread(cluster.__exit__)
-    outcome.findings += _differences(cluster)
-    for node, broker in cluster.brokers.items():
-        (cluster.directory / f"broker-{node}.log").write_text(broker.output)
     return outcome
 
 
+@contextlib.contextmanager
+def _streams(cluster: ClusterProcesses) -> Iterator["Streams"]:
+    """Streams of Spark that write within."""
+    from spark.killed.run import Streams
+    from spark.topics import Topics
+
+    names, broker = ["stream-1", "stream-2"], cluster.brokers[1]
+    with Topics(broker.host, broker.port) as topics:
+        for name in names:
+            topics.create(name, partitions=2)
+    directory = cluster.directory / "streams"
+    directory.mkdir()
+    streams = Streams(_Addresses(cluster.addresses), directory, names)
+    streams.start()
+    try:
+        yield streams
+    finally:
+        streams.stop()
+
+
+class _Addresses(NamedTuple):
+    address: str
+
+
 async def _torment(
-    cluster: ClusterProcesses, links: Links, seed: int, faults: int, kinds: Sequence[str], *, with_groups: bool
+    cluster: ClusterProcesses, machines: Machines, seed: int, faults: int, kinds: Sequence[str], *, with_groups: bool
 ) -> Outcome:
     luck = Random(seed)
     address, notes, stopping = cluster.addresses, Notes(), asyncio.Event()
@@ -88,16 +140,18 @@ async def _torment(
     ]
     outcome = Outcome(seed, [])
     async with contextlib.AsyncExitStack() as stack:
-        groups = Groups(stack, address, ",".join(links.kafka), cluster.directory.parent, seed) if with_groups else None
+        groups = (
+            Groups(stack, address, ",".join(machines.kafka), cluster.directory.parent, seed) if with_groups else None
+        )
         if groups is not None:
             writing += await groups.start(notes, stopping)
             reading.append(groups.observing)
         for _ in range(faults):
             name = luck.choice(list(kinds))
             await asyncio.sleep(luck.uniform(0.2, 1.5))
-            await FAULTS[name](cluster, links, luck)
+            await FAULTS[name](cluster, machines, luck)
             outcome.faults[name] += 1
-        outcome.findings += await _settled(address, len(cluster.brokers))
+        outcome.findings += await settled(cluster)
         stopping.set()
         done = await asyncio.gather(*writing, return_exceptions=True)
         if groups is not None:
@@ -168,39 +222,12 @@ async def _watch_ends(address: str, notes: Notes) -> None:
                     await asyncio.sleep(0.1)
 
 
-async def _settled(address: str, replicas: int) -> list[str]:
-    """Wait until every partition has all its replicas in sync; return what has not."""
-    deadline_s = asyncio.get_running_loop().time() + SETTLE_S
-    while True:
-        found: list[str] = []
-        with contextlib.suppress(WarmlogError):
-            metadata = await asyncio.to_thread(_metadata, address)
-            found = [
-                f"{TOPIC}-{number}: leader {leader}, in sync {isr}"
-                for number, leader, isr in metadata
-                if leader < 0 or len(isr) < replicas
-            ]
-            if not found and metadata:
-                return []
-        if asyncio.get_running_loop().time() > deadline_s:
-            return found or ["no broker tells the metadata"]
-        await asyncio.sleep(0.2)
-
-
-def _metadata(address: str) -> list[tuple[int, int, list[int]]]:
-    with WireClient(address.split(",")[0]) as client:
-        response = client.call(MetadataRequest([TOPIC]))
-        assert isinstance(response, MetadataResponse)
-        (topic,) = response.topics
-        return [(each.partition, each.leader_id, each.in_sync_replicas) for each in topic.partitions]
-
-
 def _read_all(cluster: ClusterProcesses) -> Final:
     """Read each partition from its leader."""
     logs: dict[tuple[str, int], FinalLog] = {}
-    for number, leader, _ in _metadata(cluster.addresses):
-        with WireClient(cluster.brokers[leader].address) as client:
-            logs[TOPIC, number] = read_log(client, TOPIC, number)
+    for each in metadata(cluster, [TOPIC]).topics[0].partitions:
+        with WireClient(cluster.brokers[each.leader_id].address) as client:
+            logs[TOPIC, each.partition] = read_log(client, TOPIC, each.partition)
     return Final(logs, {}, [TOPIC])
 
 

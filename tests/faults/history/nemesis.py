@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
 
+from broker_process import BrokerProcess
 from faults.history.target import Target
 from faults.power.powered import PoweredDisk
 
@@ -71,16 +73,25 @@ async def fail_syncs(target: Target) -> None:
 
 async def cut_power(target: Target) -> None:
     """The power goes in the middle of some operation of the disk."""
-    disk = _disk(target)
-    await asyncio.to_thread(disk.cut_after, target.luck.randint(1, MAX_OPERATIONS_TO_CUT))
+    await cut_powers([(_disk(target), target.broker)], target.luck)
+
+
+async def cut_powers(powered: Sequence[tuple[PoweredDisk, BrokerProcess]], luck: Random) -> None:
+    """The power goes in the middle of some operation of the first disk, and at the same time that of the others."""
+    first = powered[0][0]
+    await asyncio.to_thread(first.cut_after, luck.randint(1, MAX_OPERATIONS_TO_CUT))
     deadline_s = asyncio.get_running_loop().time() + POWER_CUT_TIMEOUT_S
-    while not await asyncio.to_thread(lambda: disk.is_off):
+    while not await asyncio.to_thread(lambda: first.is_off):
         if asyncio.get_running_loop().time() > deadline_s:
-            await asyncio.to_thread(disk.cut)
+            break
         await asyncio.sleep(0.01)
-    await asyncio.to_thread(target.broker.kill)
-    await asyncio.to_thread(disk.restore, target.luck.randrange(2**32))
-    await asyncio.to_thread(target.broker.start)
+    for disk, _ in powered:
+        await asyncio.to_thread(disk.cut)
+    for _, broker in powered:
+        await asyncio.to_thread(broker.kill)
+    for disk, broker in powered:
+        await asyncio.to_thread(disk.restore, luck.randrange(2**32))
+        await asyncio.to_thread(broker.start)
 
 
 async def kill_member(target: Target) -> None:

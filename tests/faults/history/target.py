@@ -21,6 +21,8 @@ class Proxy:
     def __init__(self, host: str, port: int) -> None:
         self.port = port_to_keep()
         self.lost_answers = 0
+        self.delay_s = 0.0
+        """So much later everything arrives, both ways."""
         self._losing: asyncio.Event | None = None
         self._target = (host, port)
         self._server: asyncio.Server | None = None
@@ -66,7 +68,7 @@ class Proxy:
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         broker_reader, broker_writer = await asyncio.open_connection(*self._target)
         directions = [
-            asyncio.ensure_future(_copy(reader, broker_writer)),
+            asyncio.ensure_future(self._copy(reader, broker_writer)),
             asyncio.ensure_future(self._copy_answers(broker_reader, writer)),
         ]
         try:
@@ -87,12 +89,15 @@ class Proxy:
                 self.lost_answers += 1
                 return
             is_first = False
-            writer.write(data)
-            await writer.drain()
+            await self._pass_on(data, writer)
 
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(COPY_BYTES):
+            await self._pass_on(data, writer)
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(COPY_BYTES):
+    async def _pass_on(self, data: bytes, writer: asyncio.StreamWriter) -> None:
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
         writer.write(data)
         await writer.drain()
 

@@ -1,5 +1,6 @@
 """One run: streams side by side, kills by chance, and then the comparison of each topic with its input."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from broker_process import BrokerProcess
 from process_tree import processes_of
 from spark.drivers import committed as committed_batches
 from spark.killed.driver import ROWS_A_BATCH
-from spark.reading import committed
+from spark.reading import Reachable, committed
 from spark.topics import Topics
 
 PATIENCE_S = 600.0
@@ -38,14 +39,14 @@ class Outcome:
         kills = ", ".join(f"{count} {kind}" for kind, count in sorted(self.kills.items()))
         return (
             f"seed {self.seed}: {self.streams} streams, killed: {kills}; {self.batches} micro-batches, {self.rows} "
-            f"rows read; {len(self.findings)} findings"
+            f"rows; {len(self.findings)} findings"
         )
 
 
 class Streams:
     """The driver of some streams, with its executors and their workers, all in a session of their own."""
 
-    def __init__(self, broker: BrokerProcess, directory: Path, topics: list[str]) -> None:
+    def __init__(self, broker: Reachable, directory: Path, topics: list[str]) -> None:
         self._broker = broker
         self._arguments = [broker.address, str(directory), ",".join(topics)]
         self._directory = directory
@@ -92,10 +93,29 @@ class Streams:
             assert time.monotonic() < deadline_s, f"streams do not go on: {self.batches()}, {before}"
             time.sleep(0.05)
 
+    def finish(self) -> list[str]:
+        """Let the streams do what is left, and return where a topic is not equal to its input."""
+        self.stop()
+        if code := self.start("--ends").wait(PATIENCE_S):
+            return [f"the last driver has ended with {code}: see {self.log}"]
+        return [*filter(None, itertools.starmap(self._difference, self.batches().items()))]
+
+    def _difference(self, topic: str, batches: int) -> str:
+        found = committed(self._broker, topic)
+        expected = Counter(b"%d" % value for value in range(batches * ROWS_A_BATCH))
+        if found == expected:
+            return ""
+        missing, more = expected - found, found - expected
+        return (
+            f"{topic}, {batches} micro-batches: {missing.total()} rows missing, such as {min(missing, default=None)}, "
+            f"{more.total()} too many, such as {min(more, default=None)}"
+        )
+
     # --- what is killed ---------------------------------------------------------------------------------------------
 
     def kill_broker(self, luck: Random) -> None:
         """Kill the broker, and start it again after a while."""
+        assert isinstance(self._broker, BrokerProcess)
         self._broker.kill()
         time.sleep(luck.uniform(0, 2))
         self._broker.start()
@@ -169,23 +189,11 @@ def run(workspace: Path, *, seed: int, streams: int, kills: int) -> Outcome:
                 KILLS[kind](running, luck)
                 outcome.kills[kind] += 1
             running.wait_for_batches(before)
-            running.stop()
-            code = running.start("--ends").wait(PATIENCE_S)
-            if code:
-                outcome.findings.append(f"the last driver has ended with {code}: see {running.log}")
+            outcome.findings += running.finish()
         finally:
             running.stop()
-        for topic, count in running.batches().items():
-            found = committed(broker, topic)
-            expected = Counter(b"%d" % value for value in range(count * ROWS_A_BATCH))
-            outcome.batches += count
-            outcome.rows += found.total()
-            if found != expected:
-                missing, more = expected - found, found - expected
-                outcome.findings.append(
-                    f"{topic}, {count} micro-batches: {missing.total()} rows missing, such as "
-                    f"{min(missing, default=None)}, {more.total()} too many, such as {min(more, default=None)}"
-                )
+        outcome.batches = sum(running.batches().values())
+        outcome.rows = outcome.batches * ROWS_A_BATCH
     return outcome
 
 

@@ -1,0 +1,40 @@
+"""How a cluster comes to rest: every partition has a leader, and all its replicas are in sync."""
+
+import asyncio
+import contextlib
+
+from cluster_processes import ClusterProcesses
+from warmlog.errors import WarmlogError
+from warmlog_protocol.messages import MetadataRequest, MetadataResponse
+from wire_client import WireClient
+
+SETTLE_S = 60.0
+"""It takes no longer after a fault."""
+
+
+async def settled(cluster: ClusterProcesses) -> list[str]:
+    """Wait until every partition has all its replicas in sync; return those that do not."""
+    deadline_s = asyncio.get_running_loop().time() + SETTLE_S
+    found = ["no broker tells the metadata"]
+    while found and asyncio.get_running_loop().time() < deadline_s:
+        with contextlib.suppress(WarmlogError, OSError):
+            found = await asyncio.to_thread(_unsettled, cluster)
+        await asyncio.sleep(0.2)
+    return found
+
+
+def _unsettled(cluster: ClusterProcesses) -> list[str]:
+    return [
+        f"{topic.name}-{each.partition}: leader {each.leader_id}, in sync {each.in_sync_replicas}"
+        for topic in metadata(cluster, None).topics
+        for each in topic.partitions
+        if each.leader_id < 0 or len(each.in_sync_replicas) < len(each.replicas)
+    ]
+
+
+def metadata(cluster: ClusterProcesses, topics: list[str] | None) -> MetadataResponse:
+    """What the first broker says of some topics, or of all."""
+    with WireClient(next(iter(cluster.brokers.values())).address) as client:
+        response = client.call(MetadataRequest(topics))
+        assert isinstance(response, MetadataResponse)
+        return response
