@@ -8,8 +8,11 @@ from typing import Self
 from broker_process import BrokerProcess
 from etcd_process import EtcdProcess
 from warmlog import Admin
+from warmlog_broker.cluster.keys import Keys
+from warmlog_broker.cluster.view import View
 from warmlog_broker.etcd.client import EtcdClient
 from warmlog_broker.tools.cluster.init import create_cluster
+from warmlog_broker.tools.cluster.orders import alone_in, exclude
 from warmlog_protocol import messages as m
 from wire_client import WireClient
 
@@ -66,6 +69,17 @@ class ClusterProcesses:
             await client.close()
 
         asyncio.run(create())
+
+    async def replace(self, node: int) -> None:
+        """Let a broker that was killed start with new disks, once the others have noticed that it is away."""
+        etcd = EtcdClient(self.etcd.options)
+        view = View(etcd, Keys(self.cluster_id), -1)
+        async with view.followed():
+            while node in view.brokers:
+                await view.moved()
+            assert alone_in(view, node) == []
+            await exclude(etcd, view, node)
+        await etcd.close()
 
     async def coordinator_of(self, key: str, kind: m.CoordinatorKind = m.CoordinatorKind.GROUP) -> BrokerProcess:
         """The broker that coordinates a group of consumers, or a transactional id, now."""

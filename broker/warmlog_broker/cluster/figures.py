@@ -67,6 +67,10 @@ class Figures:
         own = [seen.record for seen in self._view.records.values() if self._view.node in seen.record.replicas]
         return len(own), sum(record.leader not in self._view.brokers for record in own)
 
+    def missing_records(self) -> int:
+        """Return how many records replicas here lack of what their leaders have committed."""
+        return sum(driver.missing_records for driver in self._replicas)
+
     def led(self) -> Led:
         """Return what this broker leads now."""
         led, now_ms = Led(), self._replicas.now_ms()

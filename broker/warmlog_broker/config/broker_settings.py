@@ -186,6 +186,14 @@ class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True)
         minimum=SECOND_MS,
         maximum=10 * MINUTE_MS,
     )
+    cluster_refill_bytes_per_second: int = _integer(
+        0,
+        "bytes/s",
+        "How fast this broker takes in what its replicas lack that are not in sync, over all of them; 0: no bound.",
+        minimum=0,
+        maximum=TIB,
+        is_dynamic=True,
+    )
     rack: str = setting(
         "", "Where this broker is, such as a rack or a zone: the replicas of a partition are spread over these."
     )

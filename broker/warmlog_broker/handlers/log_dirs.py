@@ -56,7 +56,8 @@ def _describe_partition(partition: Partition) -> m.LogDirReplica:
     topic, number = partition.key
     if not partition.allows.read:
         return m.LogDirReplica(topic, number, 0, UNKNOWN)
-    return m.LogDirReplica(topic, number, partition.log.size_bytes, 0)
+    missing = 0 if partition.replication is None else partition.replication.missing_records
+    return m.LogDirReplica(topic, number, partition.log.size_bytes, missing)
 
 
 def _describe_offline(services: Services, directory: OfflineDirectory, topics: set[str] | None) -> m.LogDir:

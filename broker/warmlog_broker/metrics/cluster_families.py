@@ -15,6 +15,7 @@ def cluster_families(figures: Figures) -> Iterator[Metric]:
         ("brokers", "Brokers that are registered", figures.broker_count),
         ("replicas", "Partitions with a replica here", replicas),
         ("leaderless_partitions", "Those of them without a leader", leaderless),
+        ("missing_records", "That replicas here lack of what their leaders have", figures.missing_records()),
         ("leaders", "Partitions that this broker leads", led.partitions),
         ("under_replicated_partitions", "Led here, and not all replicas are in sync", led.under_replicated),
         ("under_min_isr_partitions", "Led here, and too few are in sync for acks=all", led.under_min_isr),

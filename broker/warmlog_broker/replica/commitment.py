@@ -25,6 +25,11 @@ _log = logging.getLogger(__name__)
 class Replication(Protocol):
     """The other replicas of a partition, as far as clients of this one are concerned: see `Driver` of a cluster."""
 
+    @property
+    def missing_records(self) -> int:
+        """How many records a follower lacks of what its leader has committed, as far as that has told it."""
+        ...
+
     def check_append(self, acks: int) -> None:
         """Raise NotLeaderOrFollower while this broker hands over, NotEnoughReplicas if acks=all cannot be reached."""
         ...

@@ -231,7 +231,12 @@ class HandOverAsked(msgspec.Struct, frozen=True):
 
 
 class Ticked(msgspec.Struct, frozen=True):
-    """Time has passed."""
+    """Time has passed. What brokers have said of all fetches between them counts for those of this replica."""
+
+    heard_ms: int = NEVER
+    """When the leader last said something, that has the fetch which is under way."""
+    echoes: Mapping[int, int] = {}
+    """The leader's times that followers have echoed whose fetches it holds."""
 
 
 Event = (

@@ -52,6 +52,11 @@ def after_fetch(known: Follower | None, fetch: Fetch, log_end: int, now_ms: int)
     return progressed(follower, log_end, now_ms)
 
 
+def after_echo(known: Follower, echo_ms: int, log_end: int, now_ms: int) -> Follower:
+    """Return what an echo of the leader's time says about a replica whose fetch waits."""
+    return progressed(msgspec.structs.replace(known, echoed_ms=echo_ms), log_end, now_ms)
+
+
 def after_report(known: Follower, report: Report, log_end: int, now_ms: int) -> Follower:
     """Return what a report says about its replica; it counts only in the registration of its last fetch."""
     if known.broker_epoch != report.broker_epoch or report.flushed <= known.flushed:

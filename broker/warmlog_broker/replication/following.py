@@ -161,7 +161,9 @@ def ticked(turn: Turn) -> None:
     elif _must_stand(turn, replica.vacant_since_ms):
         stand(turn)
         return
-    if turn.now_ms >= replica.fetch_again_ms:
+    times, sent_ms = replica.times, replica.fetch_again_ms - replica.times.lag_ms // 4
+    waits_ms = times.lag_ms // 2 if replica.fetch is not None and replica.heard_ms > sent_ms else 0
+    if turn.now_ms >= replica.fetch_again_ms + waits_ms:
         replica.fetch = None
         send_fetch(turn)
 

@@ -1,5 +1,7 @@
 """What a leader does: it answers fetches, commits, changes the in-sync set, and hands over."""
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from warmlog_broker.replication import alignment, followers, reassignment
@@ -66,6 +68,7 @@ def fetched(turn: Turn, fetch: ev.Fetch) -> None:
         return
     known = leading.followers.get(fetch.node)
     if known is not None and fetch.broker_epoch < known.broker_epoch:
+        _refuse(turn, fetch)
         return
     if known is not None and has_gone_back(known, fetch):
         if fetch.node in replica.record.eligible:
@@ -79,6 +82,19 @@ def fetched(turn: Turn, fetch: ev.Fetch) -> None:
     _progressed(turn, fetch.node)
 
 
+def echoed(turn: Turn, echoes: Mapping[int, int]) -> None:
+    """Note what followers have echoed whose fetches wait: they have not stood, and are as far as they were."""
+    replica, leading = turn.replica, turn.replica.leading
+    assert leading is not None
+    new = {
+        node: followers.after_echo(known, echo_ms, replica.log.end, turn.now_ms)
+        for node, echo_ms in echoes.items()
+        if (known := leading.followers.get(node)) is not None and echo_ms > known.echoed_ms
+    }
+    if new:
+        turn.change(followers={**leading.followers, **new})
+
+
 def has_gone_back(known: followers.Follower, fetch: ev.Fetch) -> bool:
     """Return whether a replica that has registered again has less on its disk than it has reported: an old image."""
     return fetch.broker_epoch > known.broker_epoch and fetch.flushed < known.flushed
@@ -88,6 +104,10 @@ def _take_out(turn: Turn, fetch: ev.Fetch) -> None:
     """Take a replica that has lost something out of the sets: it may come back with what it fetches from now on."""
     if turn.replica.proposal is None:
         turn.propose(Shrink(frozenset((fetch.node,)), lost=True))
+    _refuse(turn, fetch)
+
+
+def _refuse(turn: Turn, fetch: ev.Fetch) -> None:
     refused = replace(answer(turn.replica, fetch, turn.now_ms), verdict=ev.Verdict.REFUSED)
     turn.do(ev.Send(fetch.node, refused))
 
@@ -265,7 +285,7 @@ def ticked(turn: Turn) -> None:
     if is_stuck(own, turn.now_ms, times.flush_ms):
         ask_hand_over(turn, None)
     improve(turn)
-    needs_read = confirmed_ms(replica, turn.now_ms) < turn.now_ms - times.confirmation_ms // 2
+    needs_read = confirmed_ms(replica, turn.now_ms) < turn.now_ms - times.confirmation_ms * 3 // 8
     if needs_read and turn.now_ms - leading.asked_read_ms > times.confirmation_ms // 2:
         turn.change(asked_read_ms=turn.now_ms)
         turn.do(ev.ReadRecord())

@@ -189,6 +189,13 @@ def _recovery_asked(turn: Turn, event: ev.RecoveryAsked) -> None:
         following.stand(turn, event.nonce)
 
 
+def _heard(turn: Turn, event: ev.Ticked) -> None:
+    if turn.replica.leading is not None:
+        leading.echoed(turn, event.echoes)
+    turn.replica.heard_ms = max(turn.replica.heard_ms, event.heard_ms)
+    _ticked(turn, event)
+
+
 def _ticked(turn: Turn, _: ev.Event) -> None:
     replica = turn.replica
     proposal = replica.proposal
@@ -221,5 +228,5 @@ _STEPS: dict[type[Any], Callable[[Turn, Any], None]] = {
     ev.RecoveryAsked: _recovery_asked,
     ev.TargetSet: leading.target_set,
     ev.HandOverAsked: leading.hand_over_asked,
-    ev.Ticked: _ticked,
+    ev.Ticked: _heard,
 }

@@ -14,6 +14,7 @@ from warmlog_protocol.messages.coordinators.transactions import TxnOffsetCommitR
 PEER_NAME = "__broker"
 """The user that brokers are to one another: no client can have this name."""
 PEER_MECHANISM = "SCRAM-SHA-256"
+NEVER_MS = -1_000_000_000
 
 
 class PeerHelloRequest(Message, frozen=True):
@@ -51,10 +52,23 @@ class ReplicaFetch(Message, frozen=True):
     refilled_below: Int64 = 0
 
 
+class ReplicaKey(Message, frozen=True):
+    """A partition."""
+
+    topic_id: bytes
+    partition: Int32
+
+
 class ReplicaFetchRequest(Message, frozen=True):
-    """Responds if there is an answer to a fetch of the connection, or another request has come, or after a while."""
+    """Responds if there is an answer to a fetch of the connection, or another request has come, or after a while.
+
+    `ended` are earlier fetches that are none any more. `echo_ms` is the `sent_ms` of the latest response: all other
+    fetches that are not answered have been under way since then.
+    """
 
     fetches: list[ReplicaFetch]
+    ended: list[ReplicaKey] = field(default_factory=list)
+    echo_ms: Int64 = NEVER_MS
 
 
 class ReplicaAnswer(Message, frozen=True):
@@ -83,6 +97,8 @@ class ReplicaFetchResponse(Message, frozen=True):
     """Answers to fetches of the connection, with their batches one after another in the payload."""
 
     answers: list[ReplicaAnswer] = field(default_factory=list)
+    sent_ms: int = NEVER_MS
+    """The leader's time."""
 
 
 class ReplicaReport(Message, frozen=True):

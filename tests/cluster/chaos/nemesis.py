@@ -17,10 +17,6 @@ from faults.history.nemesis import cut_powers
 from faults.history.target import Proxy
 from faults.power import powered
 from faults.tracing import tampering, why_not_traced
-from warmlog_broker.cluster.keys import Keys
-from warmlog_broker.cluster.view import View
-from warmlog_broker.etcd.client import EtcdClient
-from warmlog_broker.tools.cluster.orders import alone_in, exclude
 
 Fault = Callable[[ClusterProcesses, Machines, Random], Awaitable[None]]
 
@@ -160,14 +156,7 @@ async def lose_data(cluster: ClusterProcesses, _machines: Machines, luck: Random
     node, broker = luck.choice(list(cluster.brokers.items()))
     await _in_thread(broker.kill)
     await asyncio.to_thread(shutil.rmtree, broker.data_dir)
-    etcd = EtcdClient(cluster.etcd.options)
-    view = View(etcd, Keys(cluster.cluster_id), -1)
-    async with view.followed():
-        while node in view.brokers:
-            await view.moved()
-        assert alone_in(view, node) == []
-        await exclude(etcd, view, node)
-    await etcd.close()
+    await cluster.replace(node)
     await _in_thread(broker.start)
 
 

@@ -6,8 +6,9 @@ and compaction. What takes time (a write of the record, a cut) is a task that re
 
 A follower's fetch is held until there is something to say: more of the log, a question of a client that needs its echo
 (`confirm`), or a higher high watermark, for which a quarter of `confirmation_ms` is waited, as under load it goes with
-the batches. After three eighths of `confirmation_ms` it is answered anyway: the leader has to confirm itself, and asks
-the store after half of that.
+the batches. A leader that could not confirm itself for half of that asks the store. What confirms it while nothing else
+happens is one echo of the follower for all fetches that the leader holds (`serving`); without one for three eighths of
+`confirmation_ms` the fetch is answered anyway.
 """
 
 import asyncio
@@ -69,6 +70,17 @@ class Messages(Protocol):
         """Take the answer to this follower by `take_answer`, as soon as there is room in a response to it."""
         ...
 
+    def heard_ms(self, leader: int, driver: "Driver", fetch: ev.Fetch) -> int:
+        """Return when the leader last responded to anything, if it has this fetch, which waits; else NEVER."""
+        ...
+
+    def echoed_ms(self, node: int, driver: "Driver", number: int) -> int:
+        """Return the latest of this broker's times that a follower has echoed, if this fetch of it waits; else NEVER.
+
+        The fetch was under way when the follower sent the echo.
+        """
+        ...
+
 
 class Shell(Protocol):
     """What the replicas of one broker share: see `Replicas`."""
@@ -76,6 +88,8 @@ class Shell(Protocol):
     messages: Messages
     threads: Executor
     """For work that waits for the disk."""
+    restless: "set[Driver]"
+    """Those that have to look at the time often: the others are ticked once in a while."""
 
     def now_ms(self) -> int: ...
 
@@ -151,6 +165,15 @@ class Driver:
         """The state of the disk that the replica knows."""
         self.partition_moved(partition)
 
+    @property
+    def is_in_sync(self) -> bool:
+        return self.replica.node in self.replica.record.isr
+
+    @property
+    def missing_records(self) -> int:
+        """As `Replication`."""
+        return max(0, self.replica.leader_high_watermark - self.replica.log.end)
+
     # --- what happens to it ------------------------------------------------------------------------------------------
 
     def do(self, event: ev.Event) -> None:
@@ -202,6 +225,15 @@ class Driver:
         elif self._state is PartitionState.DELETED:
             self.do(ev.RecordSeen(None, self.replica.revision))
 
+    def tick(self) -> None:
+        """Tell the replica that time has passed."""
+        messages, replica = self._shell.messages, self.replica
+        heard_ms = ev.NEVER
+        if replica.fetch is not None:
+            heard_ms = messages.heard_ms(replica.record.leader, self, replica.fetch)
+        echoes = {node: messages.echoed_ms(node, self, held.fetch.number) for node, held in self._held.items()}
+        self.do(ev.Ticked(heard_ms, echoes))
+
     # --- what clients of the partition need --------------------------------------------------------------------------
 
     def check_append(self, acks: int) -> None:
@@ -218,6 +250,9 @@ class Driver:
 
     def check_serves(self) -> None:
         """As `Replication`."""
+        if leading.may_serve(self.replica, self._shell.now_ms()):
+            return
+        self.tick()
         if not leading.may_serve(self.replica, self._shell.now_ms()):
             raise NotLeaderOrFollower(
                 f"{self.partition.key.directory_name}: this broker cannot know whether another one leads it now"
@@ -472,21 +507,35 @@ class Driver:
         for each in answered:
             if not each.done():
                 each.set_result(None)
-        now_ms = self._shell.now_ms()
+        now_ms, messages = self._shell.now_ms(), self._shell.messages
+        is_restless = self.is_urgent or bool(self._deletions)
         for node, held in list(self._held.items()):
-            if self._has_news(node, held.fetch, now_ms - held.since_ms):
-                self._shell.messages.is_due(node, self)
+            echoed_ms = messages.echoed_ms(node, self, held.fetch.number)
+            is_behind = self.replica.log.high_watermark > self._told.get(node, -1)
+            is_restless = is_restless or is_behind or echoed_ms == ev.NEVER
+            if self._has_news(held, now_ms, echoed_ms, is_behind=is_behind):
+                messages.is_due(node, self)
+        (self._shell.restless.add if is_restless else self._shell.restless.discard)(self)
 
-    def _has_news(self, node: int, fetch: ev.Fetch, waits_ms: int) -> bool:
+    def _has_news(self, held: _Held, now_ms: int, echoed_ms: int, *, is_behind: bool) -> bool:
         """Return whether there is something to say to a follower whose fetch waits."""
-        log, confirmation_ms = self.replica.log, self.replica.times.confirmation_ms
+        fetch, waits_ms, confirmation_ms = held.fetch, now_ms - held.since_ms, self.replica.times.confirmation_ms
         return (
-            log.end > fetch.offset
-            or waits_ms >= confirmation_ms * 3 // 8
-            or (waits_ms >= confirmation_ms // 4 and log.high_watermark > self._told.get(node, -1))
+            self.replica.log.end > fetch.offset
+            or now_ms - max(held.since_ms, echoed_ms) >= confirmation_ms * 3 // 8
+            or (waits_ms >= confirmation_ms // 4 and is_behind)
             or (waits_ms >= DELETION_MS and bool(self._deletions))
             or any(fetch.echo_ms <= asked_ms for asked_ms in self._questions.values())
         )
+
+    @property
+    def is_urgent(self) -> bool:
+        """Return whether something waits for time to pass: it does not lead or follow as it should."""
+        replica = self.replica
+        if replica.leading is not None:
+            return replica.proposal is not None or replica.leading.hand_over_ms is not None
+        follows = replica.role is ReplicaRole.FOLLOWING and replica.vacant_since_ms is None
+        return replica.role is not ReplicaRole.IDLE and not (follows and replica.fetch is not None)
 
     def take_answer(self, node: int, max_bytes: int) -> Reply | None:
         """Return the answer to a follower's fetch, which is answered then; None if there is none to answer.

@@ -13,15 +13,17 @@ from warmlog_broker.etcd.coordination import CoordinationError
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replication import events as ev
 from warmlog_broker.replication.alignment import Log as Bounds
-from warmlog_broker.replication.replica import Replica, Role
+from warmlog_broker.replication.replica import Replica
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 
 TICK_S = 0.05
 TICKED_A_TURN = 50
-IDLE_TICKS = 10
+IDLE_TICKS = 20
 """Of replicas that nothing is wrong with, each takes one tick of so many."""
+RESTLESS_TICKS = 10
+"""Those that have something to answer after a while take one of so many."""
 LOOK_TICKS = 4
-"""After so many, fetches that are held for too long are answered."""
+"""After so many, they look whether it is time to answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ class Replicas:
         self.node = node
         self.threads = node.threads
         self.messages = messages
+        self.restless: set[Driver] = set()
         self.sessions: ev.Sessions = {}
         self._records = records
         self._loop = asyncio.get_running_loop()
@@ -173,21 +176,16 @@ class Replicas:
         while True:
             await asyncio.sleep(TICK_S)
             count += 1
-            async for driver in in_turns(self, TICKED_A_TURN):
-                if count % IDLE_TICKS == 0 or _is_urgent(driver.replica):
-                    driver.do(ev.Ticked())
-                elif count % LOOK_TICKS == 0:
+            restless = list(self.restless)
+            ticked = [each for each in restless if count % RESTLESS_TICKS == 0 or each.is_urgent]
+            ticked += list(self._drivers.values())[count % IDLE_TICKS :: IDLE_TICKS]
+            async for driver in in_turns(ticked, TICKED_A_TURN):
+                driver.tick()
+            if count % LOOK_TICKS == 0:
+                async for driver in in_turns(restless, TICKED_A_TURN):
                     driver.look()
             self._ticked.set()
             self._ticked = asyncio.Event()
-
-
-def _is_urgent(replica: Replica) -> bool:
-    """Return whether something waits for time to pass: it does not lead or follow as it should."""
-    if replica.leading is not None:
-        return replica.proposal is not None or replica.leading.hand_over_ms is not None
-    follows = replica.role is Role.FOLLOWING and replica.vacant_since_ms is None and replica.fetch is not None
-    return not follows and replica.role is not Role.IDLE
 
 
 def _can_go(replica: Replica) -> bool:

@@ -2,7 +2,8 @@
 
 A fetch is a session for as long as its connection: each request lists what is new, the partitions keep it (`Driver`),
 and the response has the answers to what there is something to say to. So a follower of a thousand partitions that are
-idle sends and gets little. One request waits at a time; another one ends it.
+idle sends and gets little: two times, which count for all fetches that wait. One request waits at a time; another one
+ends it.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError
 
-POLL_S = 1.0
+POLL_S = 0.4
 """A request waits so long for something to say."""
 PARTITION_BYTES = 1 << 20
 """Of one partition in one response, and more if its first batch is larger."""
@@ -60,6 +61,9 @@ class _Session:
         self.connection = connection
         self.due: dict[Driver, None] = {}
         """The partitions that have something to say."""
+        self.asked: dict[Driver, int] = {}
+        """The numbers of fetches that are not answered yet."""
+        self.echo_ms = ev.NEVER
         self.refused: list[m.ReplicaAnswer] = []
         """Answers for partitions that are not served here yet."""
         self.poll: _Poll | None = None
@@ -88,6 +92,8 @@ class _Session:
             del self.due[driver]
             reply = driver.take_answer(self.node, min(left_bytes, PARTITION_BYTES))
             if reply is not None:
+                if self.asked.get(driver) == reply.answer.number:
+                    del self.asked[driver]
                 taken.append((driver, reply))
                 left_bytes -= reply.size_bytes
         try:
@@ -132,6 +138,11 @@ class Serving:
             session.due[driver] = None
             session.respond_soon()
 
+    def echoed_ms(self, node: int, driver: Driver, number: int) -> int:
+        """As `Messages.echoed_ms`."""
+        session = self._sessions.get(node)
+        return session.echo_ms if session is not None and session.asked.get(driver) == number else ev.NEVER
+
     def fetch(self, node: int, connection: int, request: m.ReplicaFetchRequest) -> Response:
         """Take in the fetches of broker `node`; respond at once if there is something to say."""
         session = self._sessions.get(node)
@@ -140,9 +151,14 @@ class Serving:
         elif session.connection > connection:
             return m.ReplicaFetchResponse()  # what was on its way when the follower connected again
         session.respond()
+        for ended in request.ended:
+            if (driver := self._find(PartitionKey(*astuple(ended)))) is not None:
+                session.asked.pop(driver, None)
+        session.echo_ms = max(session.echo_ms, request.echo_ms)
         for each in request.fetches:
             key, fetch = PartitionKey(each.topic_id, each.partition), fetch_of(node, each)
             if (driver := self._find(key)) is not None:
+                session.asked[driver] = fetch.number
                 driver.do(fetch)
             else:
                 session.refused.append(_refusal(key, fetch))
@@ -189,7 +205,8 @@ def answer_of(sent: m.ReplicaAnswer) -> ev.Answer:
 def _message(taken: Sequence[tuple[Driver, Reply]], refused: Sequence[m.ReplicaAnswer]) -> MessageWithSlices:
     answers = [answer_message(driver.key, reply) for driver, reply in taken]
     slices = [*(reply.slices for _, reply in taken), *([] for _ in refused)]
-    return MessageWithSlices(m.ReplicaFetchResponse([*answers, *refused]), slices)
+    now_ms = int(asyncio.get_running_loop().time() * 1000)
+    return MessageWithSlices(m.ReplicaFetchResponse([*answers, *refused], now_ms), slices)
 
 
 def _refusal(key: PartitionKey, fetch: ev.Fetch) -> m.ReplicaAnswer:

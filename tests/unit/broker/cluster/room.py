@@ -86,6 +86,12 @@ class FakeMessages:
 
         asyncio.get_running_loop().call_soon(deliver)
 
+    def heard_ms(self, leader: int, driver: Driver, fetch: ev.Fetch) -> int:
+        return ev.NEVER
+
+    def echoed_ms(self, node: int, driver: Driver, number: int) -> int:
+        return ev.NEVER
+
     def is_due(self, node: int, driver: Driver) -> None:
         def deliver() -> None:
             target = self._reaches(node)

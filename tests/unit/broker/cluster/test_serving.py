@@ -4,6 +4,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from msgspec.structs import replace
 
 from unit.broker.cluster.room import KEY, Room
 from warmlog_broker.cluster.data_path.driver import Reply
@@ -38,6 +39,27 @@ async def test_a_fetch_of_a_partition_that_is_not_served_yet_is_refused_and_not_
     answer = answer_of(sent)
     assert (sent.partition, answer.number, answer.offset, answer.verdict) == (3, 41, 12, ev.Verdict.REFUSED)
     assert list(response.slices) == [[]]
+
+
+async def test_an_echo_counts_for_all_fetches_that_wait_but_those_that_are_none_any_more(room: Room) -> None:
+    await room.create(1, 2, 3)
+    leader, fetch = room.driver(1), await room.fetch_of(3)
+    serving = Serving(lambda _: leader, room.threads)
+
+    def ask(request: m.ReplicaFetchRequest, connection: int = 1) -> list[int]:
+        poll = serving.fetch(3, connection, request)
+        if isinstance(poll, Deferred):
+            poll.drop()
+        return [serving.echoed_ms(3, leader, number) for number in (fetch.number, fetch.number + 1)]
+
+    never = ev.NEVER
+    assert ask(m.ReplicaFetchRequest([fetch_message(KEY, fetch)])) == [never, never]
+    assert ask(m.ReplicaFetchRequest([], [], 5)) == [5, never]
+    assert ask(m.ReplicaFetchRequest([])) == [5, never]
+    assert ask(m.ReplicaFetchRequest([], [m.ReplicaKey(*KEY)], 6)) == [never, never]
+    following = fetch_message(KEY, replace(fetch, number=fetch.number + 1))
+    assert ask(m.ReplicaFetchRequest([following])) == [never, 6]
+    assert ask(m.ReplicaFetchRequest([], [], 7), connection=2) == [never, never], "another connection"
 
 
 async def is_damage(room: Room, monkeypatch: pytest.MonkeyPatch, error: Exception, *, is_cut: bool) -> bool:

@@ -230,3 +230,38 @@ def test_an_operator_makes_a_replica_lead_that_is_not_eligible() -> None:
     driven.see(ev.RecoveryAsked("by hand"))
     assert driven.did(ev.Write).record.recovering == "by hand"
     assert driven.did(ev.Write).record.isr == (1,)
+
+
+def test_echoes_of_followers_whose_fetches_wait_confirm_the_leader_and_keep_them_in_sync() -> None:
+    driven = leader()
+    for node in (2, 3):
+        driven.see(fetched(node))
+    for _ in range(20):
+        driven.now_ms += 1000
+        driven.see(ev.Ticked(echoes=dict.fromkeys((2, 3), driven.now_ms - 100)))
+        assert driven.actions == []
+        assert leading.confirmed_ms(driven.replica, driven.now_ms) == driven.now_ms - 100
+    driven.now_ms += 11_000
+    driven.see(ev.Ticked(echoes={2: driven.now_ms - 100}))
+    assert driven.did(ev.Write).record.isr == (1, 2)
+
+
+def test_a_follower_whose_fetch_the_leader_has_asks_again_only_after_a_longer_while() -> None:
+    driven = Driven()
+    driven.answer(driven.fetch())
+    for _ in range(7):
+        driven.now_ms += 1000
+        driven.see(ev.Ticked(heard_ms=driven.now_ms - 100))
+        assert driven.actions == []
+    driven.now_ms += 1000
+    driven.see(ev.Ticked(heard_ms=driven.now_ms - 100))
+    assert driven.fetch() == driven.replica.fetch
+
+
+def test_a_fetch_of_an_earlier_registration_is_refused_so_that_it_is_sent_again() -> None:
+    driven = leader()
+    driven.see(replace(fetched(2), broker_epoch=12))
+    driven.see(replace(fetched(2, number=2), broker_epoch=11))
+    answer = driven.did(ev.Send).message
+    assert isinstance(answer, ev.Answer)
+    assert (answer.number, answer.verdict) == (2, ev.Verdict.REFUSED)

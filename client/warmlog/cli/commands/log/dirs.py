@@ -75,6 +75,8 @@ def _show(directories: "list[LogDirDescription]") -> None:
 def _state(replica: "LogDirReplica") -> str:
     if replica.is_future:
         return f"is moving here, {counted(replica.offset_lag, 'offset')} to go"
+    if replica.offset_lag > 0:
+        return f"works, {counted(replica.offset_lag, 'offset')} to go"
     return "offline" if replica.offset_lag < 0 else "works"
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 BATCHES_AN_ANSWER = 4
 COPIES_UNTIL_FULL = 40
+POLLED = 0.25
+"""So many ticks of a follower also tell that its fetch is under way."""
 SEEDS_WITH_FULL_DISKS = 5
 """Every fifth."""
 
@@ -44,6 +46,21 @@ class Question(NamedTuple):
 
     asked_ms: int
     floor: int
+
+
+class Poll(NamedTuple):
+    """A follower's fetch with this number is under way, and it has got the leader's `Polled` of this time."""
+
+    node: int
+    number: int
+    echo_ms: int
+
+
+class Polled(NamedTuple):
+    """The leader has that fetch."""
+
+    number: int
+    sent_ms: int
 
 
 class FakeBroker:
@@ -72,6 +89,8 @@ class FakeBroker:
         self.view_revision = 0
         self.sessions: dict[int, ev.Session] = {}
         self.held: dict[int, tuple[ev.Fetch, int]] = {}
+        self.echoes: dict[int, Poll] = {}
+        self.polled = Polled(-1, ev.NEVER)
         self.told: dict[int, int] = {}
         self.waiting: list[Waiting] = []
         self.questions: list[Question] = []
@@ -266,6 +285,12 @@ class FakeBroker:
             case ev.Answer():
                 self.incoming = entries
                 self.do(ev.Answered(body, body.offset + len(entries), _epochs(entries, body.offset)))
+            case Poll():
+                if body.node in self.held and self.held[body.node][0].number == body.number:
+                    self.echoes[body.node] = body
+                    self.world.send(self.node, body.node, (topic_id, Polled(body.number, self.world.now_ms), []))
+            case Polled():
+                self.polled = body
 
     def tick(self) -> None:
         self.soon(self.world.tick_ms, self.tick)
@@ -273,7 +298,19 @@ class FakeBroker:
             return
         if self.world.random.random() < 0.2:
             self.disk.stored_high_watermark = self.disk.high_watermark
-        self.do(ev.Ticked())
+        fetch, heard_ms = self.replica.fetch, ev.NEVER
+        if fetch is not None and self.replica.record.leader != self.node:
+            if self.polled.number == fetch.number:
+                heard_ms = self.polled.sent_ms
+            if self.world.random.random() < POLLED:
+                poll = Poll(self.node, fetch.number, heard_ms)
+                self.world.send(self.node, self.replica.record.leader, (self.topic_id, poll, []))
+        echoes = {
+            node: self.echoes[node].echo_ms
+            for node, (held, _) in self.held.items()
+            if node in self.echoes and self.echoes[node].number == held.number
+        }
+        self.do(ev.Ticked(heard_ms, echoes))
 
     def keep_alive(self) -> None:
         """Renew the lease."""
