@@ -45,7 +45,7 @@ help:
 	@echo 'make test-site  the documentation in the same Chromium: what fits, what is drawn, what the search finds'
 	@echo 'make test-cluster  the tests of several brokers and their etcd, which it installs (Debian)'
 	@echo 'make cluster-chaos  N faults by chance against three brokers and their etcd, from SEED on (N=200 SEED=1 KINDS=kill,power,...)'
-	@echo 'make bench-cluster  three brokers of a cluster beside one, and how long failovers take'
+	@echo 'make bench-cluster  three brokers of a cluster beside one, how long failovers and refills take, and idle partitions'
 	@echo 'make chaos      N faults by chance against a busy broker, from SEED on (N=200 SEED=1 KINDS=kill,power,...)'
 	@echo 'make power-loss CUTS power cuts under load: what of the page cache is lost, and what may be (CUTS=36 SEED=1)'
 	@echo 'make soak       hold a share of the peak, and see what drifts; writes build/soak.json (MINUTES=30 SHARE=0.7)'

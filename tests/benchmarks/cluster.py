@@ -1,22 +1,27 @@
-"""`python -m benchmarks.cluster`: what three brokers of a cluster cost beside one, on this machine, and how long a
-failover takes. Each is asked by one producer of warmlog, with acks=all and a topic of three partitions.
+"""`python -m benchmarks.cluster`: what three brokers of a cluster cost beside one, on this machine, how long a failover
+takes, a refill, and what 1,000 partitions cost. Each is asked by one producer of warmlog, with acks=all and a topic of
+three partitions.
 """
 
 import argparse
 import asyncio
 import os
+import shutil
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median, quantiles
 
 from broker_process import BrokerProcess
+from cluster.chaos.settling import settled
 from cluster_processes import ClusterProcesses
 from processor_time import processor_time
+from waiting import until
 from warmlog import Admin, Producer
 
-TOPIC, PARTITIONS = "bench", 3
+TOPIC, PARTITIONS, MANY = "bench", 3, 1000
+MIB = 1024 * 1024
 VALUES = [os.urandom(1024) for _ in range(256)]
 
 
@@ -75,32 +80,120 @@ async def failover(cluster: ClusterProcesses, how: str) -> str:
     return f"{how} of the leader: {max(gaps):.2f} s without an acknowledgement"
 
 
+async def refill(cluster: ClusterProcesses, size_mib: int) -> str:
+    """The disk of a broker is lost and filled again, beside copying the same files with fsync."""
+    async with Producer(cluster.addresses, batch_bytes=1024 * 1024) as producer:
+        for _ in range(size_mib):
+            await asyncio.gather(*(producer.send(TOPIC, value, partition=n % 3) for n, value in enumerate(VALUES * 4)))
+    node, lost = 3, cluster.brokers[3]
+    sources = sorted(cluster.brokers[1].data_dir.glob(f"{TOPIC}-*/*.log"))
+    size_bytes = sum(path.stat().st_size for path in sources)
+    copy_s = min([await asyncio.to_thread(copy, sources, cluster.directory / "copied") for _ in range(3)])
+    await asyncio.to_thread(lost.kill)
+    await asyncio.to_thread(shutil.rmtree, lost.data_dir)
+    await cluster.replace(node)
+    before_s = processor_s(cluster.brokers[each] for each in (1, 2))
+    await asyncio.to_thread(lost.start)
+    await until(lambda: filled_bytes(lost) > 0)
+    began_bytes, began_s = filled_bytes(lost), time.perf_counter()
+    await until(lambda: filled_bytes(lost) == size_bytes, timeout_s=600)
+    await settled(cluster)
+    took_s = time.perf_counter() - began_s
+    others_s = processor_s(cluster.brokers[each] for each in (1, 2)) - before_s
+    rate, copied = (size_bytes - began_bytes) / took_s / MIB, size_bytes / copy_s / MIB
+    return (
+        f"refill of {size_bytes / MIB:.0f} MiB: {rate:.0f} MiB/s, copying the files with fsync {copied:.0f} MiB/s, "
+        f"{rate / copied:.2f} of that; processor time {processor_s([lost]):.1f} s, of the others {others_s:.1f} s"
+    )
+
+
+def filled_bytes(broker: BrokerProcess) -> int:
+    return sum(path.stat().st_size for path in broker.data_dir.glob(f"{TOPIC}-*/*.log"))
+
+
+def copy(sources: Sequence[Path], target: Path) -> float:
+    """How long it takes to copy files, with an fsync of each in the end."""
+    began_s = time.perf_counter()
+    for number, source in enumerate(sources):
+        with source.open("rb") as reading, (target.parent / f"{target.name}-{number}").open("wb") as writing:
+            while data := reading.read(MIB):
+                writing.write(data)
+            writing.flush()
+            os.fsync(writing.fileno())
+    took_s = time.perf_counter() - began_s
+    for number in range(len(sources)):
+        (target.parent / f"{target.name}-{number}").unlink()
+    return took_s
+
+
+def idle(cluster: ClusterProcesses, seconds: float) -> str:
+    """The processor time of each broker while nothing happens."""
+    before = {node: processor_s([broker]) for node, broker in cluster.brokers.items()}
+    time.sleep(seconds)
+    shares = [(processor_s([broker]) - before[node]) / seconds for node, broker in cluster.brokers.items()]
+    return f"idle with {MANY} partitions: {', '.join(f'{share:.1%}' for share in shares)} of a core"
+
+
+def start(cluster: ClusterProcesses) -> str:
+    """How long a broker takes to start that was killed."""
+    took_s = []
+    for broker in cluster.brokers.values():
+        broker.kill()
+        began_s = time.perf_counter()
+        broker.start()
+        took_s.append(time.perf_counter() - began_s)
+        asyncio.run(settled(cluster))
+    return f"start after SIGKILL with {MANY} partitions: {', '.join(f'{each:.1f}' for each in took_s)} s"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__)
     parser.add_argument("--seconds", type=float, default=8.0, help="how long each is measured (default: 8)")
-    seconds = parser.parse_args().seconds
+    parser.add_argument("--refill-mib", type=int, default=512, help="how much is filled again (default: 512)")
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)} (default: all)")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="warmlog-bench-cluster-") as directory:
-        measure(Path(directory), seconds)
+        for part in options.parts.split(","):
+            for line in PARTS[part](Path(directory) / part, options):
+                print(line, flush=True)
 
 
-def measure(directory: Path, seconds: float) -> None:
-    """Print the figures of one broker, then those of three."""
+def rates(directory: Path, options: argparse.Namespace) -> Iterator[str]:
+    """The figures of one broker, then those of three."""
+    seconds = options.seconds
     with BrokerProcess(directory / "alone") as broker:
         asyncio.run(create(broker.address, 1))
-        print("one broker:    ", asyncio.run(latency(broker.address, seconds)))
-        print("one broker:    ", asyncio.run(rate(broker.address, seconds, [broker])))
+        yield f"one broker:     {asyncio.run(latency(broker.address, seconds))}"
+        yield f"one broker:     {asyncio.run(rate(broker.address, seconds, [broker]))}"
     with ClusterProcesses(directory / "c", broker_session_timeout_ms=6000) as cluster:
-        brokers = list(cluster.brokers.values())
         asyncio.run(create(cluster.addresses, 3))
-        print("three brokers: ", asyncio.run(latency(cluster.addresses, seconds)))
-        print("three brokers: ", asyncio.run(rate(cluster.addresses, seconds, brokers)))
+        yield f"three brokers:  {asyncio.run(latency(cluster.addresses, seconds))}"
+        yield f"three brokers:  {asyncio.run(rate(cluster.addresses, seconds, list(cluster.brokers.values())))}"
         for how in ("clean stop", "SIGKILL"):
-            print("three brokers: ", asyncio.run(failover(cluster, how)), flush=True)
+            yield f"three brokers:  {asyncio.run(failover(cluster, how))}"
 
 
-async def create(address: str, replicas: int) -> None:
+def refills(directory: Path, options: argparse.Namespace) -> Iterator[str]:
+    with ClusterProcesses(directory / "c", broker_session_timeout_ms=6000) as cluster:
+        asyncio.run(create(cluster.addresses, 3))
+        yield asyncio.run(refill(cluster, options.refill_mib))
+
+
+def many(directory: Path, options: argparse.Namespace) -> Iterator[str]:
+    with ClusterProcesses(directory / "c", broker_session_timeout_ms=6000) as cluster:
+        asyncio.run(create(cluster.addresses, 3, MANY))
+        asyncio.run(settled(cluster))
+        time.sleep(5)
+        yield idle(cluster, 3 * options.seconds)
+        yield start(cluster)
+
+
+PARTS = {"rates": rates, "refill": refills, "many": many}
+
+
+async def create(address: str, replicas: int, partitions: int = PARTITIONS) -> None:
     async with Admin(address) as admin:
-        await admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=replicas)
+        await admin.create_topic(TOPIC, partitions=partitions, replication_factor=replicas)
 
 
 if __name__ == "__main__":

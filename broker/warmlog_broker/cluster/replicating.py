@@ -102,9 +102,8 @@ class Replicating:
             self._obeyed,
         )
         records = Records(self._etcd, self._view.keys, lambda: bool(self._view.frozen))
-        messages = BetweenBrokers(
-            Fetching(self.peers, lambda: self._config.cluster_refill_bytes_per_second), self.serving
-        )
+        fetching = Fetching(self.peers, lambda: self._config.cluster_refill_bytes_per_second)
+        messages = BetweenBrokers(fetching, self.serving)
         self.replicas = Replicas(node, records, messages)
         self.figures = Figures(self._view, self.replicas)
         self.orders = Orders(self._etcd, self._view, self.replicas)

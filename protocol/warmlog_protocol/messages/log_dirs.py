@@ -36,8 +36,8 @@ class DescribeLogDirsRequest(Message, frozen=True):
 class LogDirReplica(Message, frozen=True):
     """A partition in a data directory, or a copy that is being moved into it (`is_future`).
 
-    `size_bytes` is the size of its .log files. `offset_lag` is by how many offsets a copy lags behind its original, or a
-    follower behind its leader; -1 while the partition is offline.
+    `size_bytes` is the size of its .log files. `offset_lag` is by how many offsets a copy lags behind its original,
+    or a follower behind its leader; -1 while the partition is offline.
     """
 
     topic: str

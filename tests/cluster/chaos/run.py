@@ -146,8 +146,10 @@ async def _torment(
         if groups is not None:
             writing += await groups.start(notes, stopping)
             reading.append(groups.observing)
+        left: list[str] = []
         for _ in range(faults):
-            name = luck.choice(list(kinds))
+            left = left or luck.sample(kinds, len(kinds))
+            name = left.pop()
             await asyncio.sleep(luck.uniform(0.2, 1.5))
             await FAULTS[name](cluster, machines, luck)
             outcome.faults[name] += 1

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any, cast
 
 from unit.broker.cluster.room import Room
+from waiting import until
 from warmlog_broker.cluster.data_path.driver import Driver
 from warmlog_broker.cluster.data_path.fetching import Refill
 from warmlog_broker.cluster.data_path.serving import PARTITION_BYTES
@@ -32,9 +33,7 @@ async def test_fetches_of_replicas_that_are_not_in_sync_go_in_turn_and_bring_no_
     for number, driver in enumerate(drivers):
         refill.send(cast("Any", leader), driver, fetch(number))
     refill.send(cast("Any", leader), drivers[5], fetch(7))
-    async with asyncio.timeout(10):
-        while len(leader.fetches) < 6:
-            await asyncio.sleep(0.005)
+    await until(lambda: len(leader.fetches) == 6)
     assert leader.fetches == [*zip(drivers[:5], range(5), strict=True), (drivers[5], 7)], "the last one was replaced"
     assert leader.times_s[-1] - leader.times_s[0] > 4.5 / 50
 
