@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 ETCD = command -v etcd >/dev/null || tools/apt-install 'a cluster needs etcd' etcd-server
 
-.PHONY: help dev demo test test-slow test-kafka test-clients test-prometheus test-helm test-docker test-console test-site test-cluster cluster-chaos bench-cluster chaos power-loss soak fuzz group-simulation classic-simulation transaction-simulation replication-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-kafka bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
+.PHONY: help dev demo test test-slow test-kafka test-clients test-prometheus test-helm test-docker test-console test-site test-cluster cluster-chaos bench-cluster bench-cluster-kafka chaos power-loss soak fuzz group-simulation classic-simulation transaction-simulation replication-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-kafka bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
 .NOTPARALLEL:
 
 help:
@@ -46,6 +46,7 @@ help:
 	@echo 'make test-cluster  the tests of several brokers and their etcd, which it installs (Debian)'
 	@echo 'make cluster-chaos  N faults by chance against three brokers and their etcd, from SEED on (N=200 SEED=1 KINDS=kill,power,...)'
 	@echo 'make bench-cluster  three brokers of a cluster beside one, how long failovers and refills take, and idle partitions'
+	@echo 'make bench-cluster-kafka  three brokers beside three of Kafka; fetches its jars by Maven'
 	@echo 'make chaos      N faults by chance against a busy broker, from SEED on (N=200 SEED=1 KINDS=kill,power,...)'
 	@echo 'make power-loss CUTS power cuts under load: what of the page cache is lost, and what may be (CUTS=36 SEED=1)'
 	@echo 'make soak       hold a share of the peak, and see what drifts; writes build/soak.json (MINUTES=30 SHARE=0.7)'
@@ -133,6 +134,11 @@ cluster-chaos: dev
 bench-cluster: dev
 	@$(ETCD)
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.cluster $(BENCH_ARGS)
+
+bench-cluster-kafka: dev
+	@$(ETCD)
+	@KAFKA_JARS="$$(tools/kafka-jars)" && export KAFKA_JARS && \
+	$(WITH_JAVA) PYTHONPATH=tests $(BIN)/python -m benchmarks.kafka.cluster $(BENCH_ARGS)
 
 chaos: dev
 	@tools/fuse

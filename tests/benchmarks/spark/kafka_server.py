@@ -1,4 +1,4 @@
-"""Apache Kafka on this machine, as a process: one node with KRaft, its own defaults, started and stopped."""
+"""Apache Kafka on this machine, as a process: a node with KRaft, its own defaults, started and stopped."""
 
 import base64
 import os
@@ -6,6 +6,7 @@ import secrets
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -18,8 +19,8 @@ STOP_TIMEOUT_S = 30.0
 
 PROPERTIES = """\
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller_port}
+node.id={node}
+controller.quorum.voters={voters}
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 controller.listener.names=CONTROLLER
@@ -40,6 +41,11 @@ class KafkaServer:
     """
 
     def __init__(self, jars: Path, directory: Path, properties: str = "") -> None:
+        self.node = 1
+        self.controller_port = port_to_keep()
+        self.voters: Sequence[KafkaServer] = (self,)
+        """All nodes of its cluster, which has this id."""
+        self.cluster_id = base64.urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()
         self._jars = jars
         self._directory = directory
         self._properties = PROPERTIES + properties
@@ -47,18 +53,22 @@ class KafkaServer:
         self._port = port_to_keep()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Self:
+    def launch(self) -> None:
+        """Start it; it listens once a majority of its cluster's nodes is there."""
         self._directory.mkdir(parents=True, exist_ok=True)
         properties = self._directory / "server.properties"
-        ports = {"port": self._port, "controller_port": port_to_keep()}
-        properties.write_text(self._properties.format(data_dir=self.data_dir, **ports))
-        cluster_id = base64.urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()
-        storage = self.java("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", properties)
+        voters = ",".join(f"{each.node}@127.0.0.1:{each.controller_port}" for each in self.voters)
+        values = {"node": self.node, "voters": voters, "port": self._port, "controller_port": self.controller_port}
+        properties.write_text(self._properties.format(data_dir=self.data_dir, **values))
+        storage = self.java("kafka.tools.StorageTool", "format", f"--cluster-id={self.cluster_id}", "-c", properties)
         if storage.wait():
             raise KafkaFailed(self._log.read_text())
         self._process = self.java("kafka.Kafka", properties)
+
+    def __enter__(self) -> Self:
+        self.launch()
         try:
-            self._wait_until_it_listens()
+            self.wait_until_it_listens()
         except BaseException:
             self.stop()
             raise
@@ -94,7 +104,7 @@ class KafkaServer:
                 start_new_session=True,  # Ctrl-C is for the benchmark, which then stops this
             )
 
-    def _wait_until_it_listens(self) -> None:
+    def wait_until_it_listens(self) -> None:
         assert self._process is not None
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
@@ -106,6 +116,11 @@ class KafkaServer:
             if time.monotonic() > deadline:
                 raise KafkaFailed(f"not ready after {START_TIMEOUT_S} s\n{self._log.read_text()}")
             time.sleep(0.1)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
 
     def stop(self) -> None:
         """Stop it as an operator does; does nothing if it is stopped."""
