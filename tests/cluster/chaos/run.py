@@ -22,7 +22,7 @@ from faults.history.notes import Notes, WriterNotes
 from faults.history.transactional.work import TransactionWork
 from faults.history.workload import read, tail, write
 from warmlog import Admin
-from warmlog.errors import WarmlogError
+from warmlog.errors import InvalidReplicationFactor, WarmlogError
 from wire_client import WireClient
 
 if TYPE_CHECKING:
@@ -127,7 +127,10 @@ async def _torment(
     luck = Random(seed)
     address, notes, stopping = cluster.addresses, Notes(), asyncio.Event()
     async with Admin(address) as admin:
-        await admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=len(cluster.brokers))
+        topic = None
+        while topic is None:
+            with contextlib.suppress(InvalidReplicationFactor):  # on a busy machine a broker registers again
+                topic = await admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=len(cluster.brokers))
     notes.writers = [
         WriterNotes(f"{kind}-{partition}", TOPIC, partition, is_idempotent=kind == "once")
         for kind in ("once", "plain")
