@@ -8,7 +8,7 @@ from warmlog.errors import WarmlogError
 from warmlog_protocol.messages import MetadataRequest, MetadataResponse
 from wire_client import WireClient
 
-SETTLE_S = 60.0
+SETTLE_S = 180.0
 """It takes no longer after a fault."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from warmlog_broker.cluster.data_path.driver import Driver
 from warmlog_broker.cluster.data_path.peers import Peers
-from warmlog_broker.cluster.data_path.serving import PARTITION_BYTES, POLL_S, Serving, answer_of, fetch_message
+from warmlog_broker.cluster.data_path.serving import PARTITION_BYTES, Serving, answer_of, fetch_message
 from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.replication import events as ev
 from warmlog_protocol import messages as m
@@ -21,7 +21,7 @@ from warmlog_protocol.wire.connection import ReceivedResponse
 from warmlog_transport.connection import Connection
 
 ECHO_MS = 200
-RESPONSE_MS = int(POLL_S * 1000) + 2_000
+RESPONSE_MS = 3_000
 """A leader that is silent for so long has stopped, or is cut off."""
 
 _log = logging.getLogger(__name__)
