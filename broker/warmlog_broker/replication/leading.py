@@ -285,7 +285,7 @@ def ticked(turn: Turn) -> None:
     if is_stuck(own, turn.now_ms, times.flush_ms):
         ask_hand_over(turn, None)
     improve(turn)
-    needs_read = confirmed_ms(replica, turn.now_ms) < turn.now_ms - times.confirmation_ms * 3 // 8
+    needs_read = confirmed_ms(replica, turn.now_ms) < turn.now_ms - times.confirmation_ms // 2
     if needs_read and turn.now_ms - leading.asked_read_ms > times.confirmation_ms // 2:
         turn.change(asked_read_ms=turn.now_ms)
         turn.do(ev.ReadRecord())

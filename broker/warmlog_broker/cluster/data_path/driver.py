@@ -508,25 +508,23 @@ class Driver:
             if not each.done():
                 each.set_result(None)
         now_ms, messages = self._shell.now_ms(), self._shell.messages
+        confirmation_ms = self.replica.times.confirmation_ms
         is_restless = self.is_urgent or bool(self._deletions)
         for node, held in list(self._held.items()):
             echoed_ms = messages.echoed_ms(node, self, held.fetch.number)
+            is_unconfirmed = now_ms - max(held.since_ms, echoed_ms) >= confirmation_ms * 3 // 8
             is_behind = self.replica.log.high_watermark > self._told.get(node, -1)
-            is_restless = is_restless or is_behind or echoed_ms == ev.NEVER
-            if self._has_news(held, now_ms, echoed_ms, is_behind=is_behind):
+            is_restless = is_restless or is_unconfirmed or is_behind or echoed_ms == ev.NEVER
+            waits_ms = now_ms - held.since_ms
+            if (
+                is_unconfirmed
+                or self.replica.log.end > held.fetch.offset
+                or (is_behind and waits_ms >= confirmation_ms // 4)
+                or (bool(self._deletions) and waits_ms >= DELETION_MS)
+                or any(held.fetch.echo_ms <= asked_ms for asked_ms in self._questions.values())
+            ):
                 messages.is_due(node, self)
         (self._shell.restless.add if is_restless else self._shell.restless.discard)(self)
-
-    def _has_news(self, held: _Held, now_ms: int, echoed_ms: int, *, is_behind: bool) -> bool:
-        """Return whether there is something to say to a follower whose fetch waits."""
-        fetch, waits_ms, confirmation_ms = held.fetch, now_ms - held.since_ms, self.replica.times.confirmation_ms
-        return (
-            self.replica.log.end > fetch.offset
-            or now_ms - max(held.since_ms, echoed_ms) >= confirmation_ms * 3 // 8
-            or (waits_ms >= confirmation_ms // 4 and is_behind)
-            or (waits_ms >= DELETION_MS and bool(self._deletions))
-            or any(fetch.echo_ms <= asked_ms for asked_ms in self._questions.values())
-        )
 
     @property
     def is_urgent(self) -> bool:

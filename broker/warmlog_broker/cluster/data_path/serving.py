@@ -22,7 +22,7 @@ from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError
 
-POLL_S = 0.4
+POLL_S = 0.25
 """A request waits so long for something to say."""
 PARTITION_BYTES = 1 << 20
 """Of one partition in one response, and more if its first batch is larger."""
