@@ -152,7 +152,7 @@ async def lose_data(cluster: ClusterProcesses, _machines: Machines, luck: Random
 
     All must be in sync before: else it might have the last copy but one.
     """
-    assert await settled(cluster) == []
+    assert not (found := await settled(cluster)), found
     node, broker = luck.choice(list(cluster.brokers.items()))
     await _in_thread(broker.kill)
     await asyncio.to_thread(shutil.rmtree, broker.data_dir)

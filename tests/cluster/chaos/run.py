@@ -94,6 +94,8 @@ async def _run(
             outcome.findings += _differences(cluster)
         finally:
             await asyncio.to_thread(cluster.__exit__)
+            for node, broker in cluster.brokers.items():
+                (cluster.directory / f"broker-{node}.log").write_text(broker.output)
     return outcome
 
 
