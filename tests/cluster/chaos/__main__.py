@@ -25,7 +25,8 @@ def main() -> int:
     parser.add_argument("--kinds", default="", help=f"which, by commas, of {' '.join(FAULTS)} (default: all)")
     parser.add_argument("--spark", action="store_true", help="in the first run streams of Spark write, too")
     options = parser.parse_args()
-    logging.getLogger("warmlog").setLevel(logging.CRITICAL)  # clients tell of every connection that is lost
+    for clients in ("warmlog", "aiokafka"):
+        logging.getLogger(clients).setLevel(logging.CRITICAL)  # they tell of every connection that is lost
     named = [name for name in options.kinds.split(",") if name]
     if unknown := sorted(set(named) - set(FAULTS)):
         parser.error(f"no such fault: {', '.join(unknown)}; there are {', '.join(FAULTS)}")

@@ -83,7 +83,7 @@ async def _run(
         await asyncio.to_thread(cluster.__enter__)
         try:
             with ExitStack() as stack:
-                streams = stack.enter_context(_streams(cluster)) if with_spark else None
+                streams = await asyncio.to_thread(stack.enter_context, _streams(cluster)) if with_spark else None
                 outcome = await _torment(cluster, machines, seed, faults, kinds, with_groups=with_groups)
                 outcome.findings += await asyncio.to_thread(streams.finish) if streams is not None else []
             for broker in cluster.brokers.values():
