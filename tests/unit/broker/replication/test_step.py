@@ -256,12 +256,3 @@ def test_a_follower_whose_fetch_the_leader_has_asks_again_only_after_a_longer_wh
     driven.now_ms += 1000
     driven.see(ev.Ticked(heard_ms=driven.now_ms - 100))
     assert driven.fetch() == driven.replica.fetch
-
-
-def test_a_fetch_of_an_earlier_registration_is_refused_so_that_it_is_sent_again() -> None:
-    driven = leader()
-    driven.see(replace(fetched(2), broker_epoch=12))
-    driven.see(replace(fetched(2, number=2), broker_epoch=11))
-    answer = driven.did(ev.Send).message
-    assert isinstance(answer, ev.Answer)
-    assert (answer.number, answer.verdict) == (2, ev.Verdict.REFUSED)
