@@ -17,7 +17,7 @@ from warmlog_broker.coordinator.group.patterns import compile_pattern, forget_co
 from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_broker.gate.asker import Asker
 from warmlog_broker.handlers.items import handle
-from warmlog_broker.kafka.data.produce import UNKNOWN_ID
+from warmlog_broker.kafka.data.produce import code_in
 from warmlog_broker.kafka.groups.offsets import commit_code, offsets_in
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import Ready, RequestContext, Response, then
@@ -35,9 +35,6 @@ NO_TRANSACTION = -1
 
 VERSION_2_FROM = 5
 """EndTxn and TxnOffsetCommit: the first version of theirs that belongs to version 2 of transactions."""
-FENCED_FROM = {"AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2, "TxnOffsetCommit": 5}
-"""The first versions that know PRODUCER_FENCED; the next ones: TRANSACTION_ABORTABLE."""
-ABORTABLE_FROM = {"AddPartitionsToTxn": 4, "AddOffsetsToTxn": 4, "EndTxn": 4, "TxnOffsetCommit": 4}
 
 _Added = API["AddPartitionsToTxn"].response
 _GroupAdded = API["AddOffsetsToTxn"].response
@@ -46,15 +43,6 @@ _Committed = API["TxnOffsetCommit"].response
 _List = API["ListTransactions"].response
 _Described = API["DescribeTransactions"].response
 _Producers = API["DescribeProducers"].response
-
-
-def _code(api: str, request: Any, code: int) -> int:
-    """Return the code of an error as clients of this version know it."""
-    if code == ErrorCode.TRANSACTION_ABORTABLE and request.api_version < ABORTABLE_FROM[api]:
-        code = ErrorCode.PRODUCER_FENCED
-    if code == ErrorCode.PRODUCER_FENCED and request.api_version < FENCED_FROM[api]:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    return UNKNOWN_ID.get(code, code)
 
 
 async def add_partitions_to_txn(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
@@ -87,7 +75,7 @@ async def add_partitions_to_txn(kafka: Kafka, context: RequestContext, request: 
 
 def add_partitions_to_txn_failed(request: Any, error: ApiError) -> m.Message:
     """Every partition has the error."""
-    return _added(request, repeat(_code("AddPartitionsToTxn", request, error.code)))
+    return _added(request, repeat(code_in("AddPartitionsToTxn", request.api_version, error.code)))
 
 
 def _added(request: Any, codes: Iterable[int]) -> m.Message:
@@ -116,7 +104,7 @@ async def add_offsets_to_txn(kafka: Kafka, context: RequestContext, request: Any
 
 
 def add_offsets_to_txn_failed(request: Any, error: ApiError) -> m.Message:
-    return _GroupAdded(error_code=_code("AddOffsetsToTxn", request, error.code))
+    return _GroupAdded(error_code=code_in("AddOffsetsToTxn", request.api_version, error.code))
 
 
 def end_txn(kafka: Kafka, context: RequestContext, request: Any) -> Response:
@@ -136,7 +124,7 @@ def end_txn(kafka: Kafka, context: RequestContext, request: Any) -> Response:
 
 
 def end_txn_failed(request: Any, error: ApiError) -> m.Message:
-    return _Ended(error_code=_code("EndTxn", request, error.code))
+    return _Ended(error_code=code_in("EndTxn", request.api_version, error.code))
 
 
 def txn_offset_commit(kafka: Kafka, context: RequestContext, request: Any) -> Response:
@@ -163,7 +151,7 @@ def txn_offset_commit(kafka: Kafka, context: RequestContext, request: Any) -> Re
 
 def txn_offset_commit_failed(request: Any, error: ApiError) -> m.Message:
     """Every partition has the error."""
-    code = _code("TxnOffsetCommit", request, commit_code(error.code, request))
+    code = code_in("TxnOffsetCommit", request.api_version, commit_code(error.code, request))
     if code == ErrorCode.CONCURRENT_TRANSACTIONS and request.api_version < VERSION_2_FROM:
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # older clients repeat this one
     return _committed(request, lambda: code)

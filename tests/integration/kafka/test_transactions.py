@@ -14,7 +14,7 @@ from kafka_client import KafkaClient, rows
 from kafka_transactions import JAVA_3_9, NEWEST, OLDEST, VERSION_2, KafkaTransactions
 from waiting import wait_until
 from warmlog.blocking import Consumer, Producer
-from warmlog_broker.kafka.data.produce import _code
+from warmlog_broker.kafka.data.produce import code_in
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.kafka.schema import API
@@ -388,7 +388,7 @@ def test_trap_30_what_a_version_does_not_know_is_said_in_its_words(
 
 def test_trap_30_a_transient_error_of_the_coordinator_is_one_that_producers_repeat() -> None:
     """Produce knows no CONCURRENT_TRANSACTIONS, and old clients repeat NOT_ENOUGH_REPLICAS only."""
-    codes = {_code(int(each), version) for each in ErrorCode for version in range(3, 14)}
+    codes = {code_in("Produce", version, int(each)) for each in ErrorCode for version in range(3, 14)}
     assert not codes & {
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.NOT_COORDINATOR,
@@ -396,9 +396,10 @@ def test_trap_30_a_transient_error_of_the_coordinator_is_one_that_producers_repe
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.PRODUCER_FENCED,
     }
-    assert _code(ErrorCode.CONCURRENT_TRANSACTIONS, 9) == ErrorCode.NOT_ENOUGH_REPLICAS
-    assert _code(ErrorCode.TRANSACTION_ABORTABLE, 10) == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert _code(ErrorCode.TRANSACTION_ABORTABLE, 11) == ErrorCode.TRANSACTION_ABORTABLE
+    assert code_in("Produce", 9, ErrorCode.CONCURRENT_TRANSACTIONS) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert code_in("Produce", 10, ErrorCode.TRANSACTION_ABORTABLE) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert code_in("Produce", 11, ErrorCode.TRANSACTION_ABORTABLE) == ErrorCode.TRANSACTION_ABORTABLE
+    assert code_in("InitProducerId", 4, ErrorCode.TRANSACTION_ABORTABLE) == ErrorCode.PRODUCER_FENCED
 
 
 def test_a_producer_of_version_1_goes_on_after_its_transaction_was_aborted(

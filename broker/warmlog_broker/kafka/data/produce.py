@@ -1,5 +1,6 @@
 """Produce and InitProducerId. Batches are stored as they came."""
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +16,15 @@ from warmlog_protocol.wire.connection import ReceivedBatch
 TOPIC_IDS_FROM = 13
 ENROLS_FROM = 12
 """In this version a batch makes its partition part of the transaction (KIP-890); before, AddPartitionsToTxn does."""
-ABORTABLE_FROM = 11
-"""The first version that knows TRANSACTION_ABORTABLE."""
+KNOWN_FROM = {
+    "Produce": (sys.maxsize, 11),
+    "InitProducerId": (4, 5),
+    "AddPartitionsToTxn": (2, 4),
+    "AddOffsetsToTxn": (2, 4),
+    "EndTxn": (2, 4),
+    "TxnOffsetCommit": (5, 4),
+}
+"""The first versions that know PRODUCER_FENCED, which Produce never answers, and TRANSACTION_ABORTABLE."""
 TRANSIENT = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.NOT_COORDINATOR,
@@ -24,10 +32,6 @@ TRANSIENT = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 """What a coordinator says of a batch: producers do not expect it here. They repeat NOT_ENOUGH_REPLICAS at once."""
-UNKNOWN_ID: dict[int, int] = {ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: ErrorCode.INVALID_PRODUCER_ID_MAPPING}
-"""A transactional id that was never used, as producers know it."""
-FENCED_FROM = 4
-"""InitProducerId: the first version that knows PRODUCER_FENCED."""
 
 _MAGIC_POSITION = 16
 _Response = API["Produce"].response
@@ -103,21 +107,25 @@ def _partition(version: int, index: int, refusal: ApiError | None, done: Iterato
         return _Partition(index, 0, produced.base_offset, produced.log_append_time_ms, produced.log_start_offset)
     return _Partition(
         index,
-        _code(code, version),
+        code_in("Produce", version, code),
         base_offset=-1,
         record_errors=[*map(_RecordError, produced.indexes)] if isinstance(produced, RefusedRecords) else [],
         error_message=produced.error_message,
     )
 
 
-def _code(code: int, version: int) -> int:
-    """Return the code of an error as producers of this version know it; Kafka never answers PRODUCER_FENCED."""
-    if code in TRANSIENT:
+def code_in(api: str, version: int, code: int) -> int:
+    """Return the code of an error as producers know it in this version of an API."""
+    if api == "Produce" and code in TRANSIENT:
         return ErrorCode.NOT_ENOUGH_REPLICAS
-    is_unknown = code == ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM
-    if is_unknown or code == ErrorCode.PRODUCER_FENCED:
+    if code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    fenced_from, abortable_from = KNOWN_FROM[api]
+    if code == ErrorCode.TRANSACTION_ABORTABLE and version < abortable_from:
+        code = ErrorCode.PRODUCER_FENCED
+    if code == ErrorCode.PRODUCER_FENCED and version < fenced_from:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    return UNKNOWN_ID.get(code, code)
+    return code
 
 
 def produce_failed(request: Any, error: ApiError) -> m.Message:
@@ -144,5 +152,4 @@ def init_producer_id(kafka: Kafka, context: RequestContext, request: Any) -> Res
 
 
 def init_producer_id_failed(request: Any, error: ApiError) -> m.Message:
-    is_unknown = error.code == ErrorCode.PRODUCER_FENCED and request.api_version < FENCED_FROM
-    return _Init(0, ErrorCode.INVALID_PRODUCER_EPOCH if is_unknown else error.code, -1, -1)
+    return _Init(0, code_in("InitProducerId", request.api_version, error.code), -1, -1)
