@@ -229,6 +229,10 @@ class InvalidReplicationFactor(ApiError, code=ErrorCode.INVALID_REPLICATION_FACT
     """The replication factor exceeds the number of brokers."""
 
 
+class InvalidReplicaAssignment(ApiError, code=ErrorCode.INVALID_REPLICA_ASSIGNMENT):
+    """The assignment of replicas to brokers is not possible."""
+
+
 class InvalidConfig(ApiError, code=ErrorCode.INVALID_CONFIG):
     """A setting does not exist or its value is out of bounds."""
 
@@ -295,6 +299,10 @@ class StaleJobVersion(ApiError, code=ErrorCode.STALE_JOB_VERSION):
 
 class TransactionCoordinatorFenced(ApiError, code=ErrorCode.TRANSACTION_COORDINATOR_FENCED):
     """A newer coordinator has ended a transaction of this producer."""
+
+
+class SecurityDisabled(ApiError, code=ErrorCode.SECURITY_DISABLED):
+    """The broker does not check rights."""
 
 
 class StorageError(ApiError, code=ErrorCode.KAFKA_STORAGE_ERROR, retriable=True):

@@ -5,7 +5,7 @@ from typing import Any
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import Ready, RequestContext, Response, then
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import ApiError, ErrorCode, IllegalSaslState
+from warmlog_protocol.errors import ErrorCode, IllegalSaslState
 from warmlog_protocol.kafka.schema import API
 
 _Handshake = API["SaslHandshake"].response
@@ -26,10 +26,6 @@ def sasl_handshake(_kafka: Kafka, context: RequestContext, request: Any) -> Resp
         return _Handshake(ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)
     authentication.chosen = request.mechanism
     return _Handshake(ErrorCode.NONE, offered)
-
-
-def sasl_handshake_failed(_request: Any, error: ApiError) -> m.Message:
-    return _Handshake(error.code)
 
 
 def sasl_authenticate(kafka: Kafka, context: RequestContext, request: Any) -> Response:

@@ -1,15 +1,14 @@
 """ApiVersions and Metadata: what the broker speaks, and who leads which partition."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from warmlog_broker.gate.asker import Asker
 from warmlog_broker.kafka.translators import TRANSLATORS, Kafka
 from warmlog_broker.network.request import Ready, RequestContext, Response, then
 from warmlog_broker.replica.cluster_view import NO_LEADER
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import ApiError, ErrorCode
+from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.kafka.schema import API, NO_UUID
 
 OLDEST_PRODUCE = 0
@@ -19,17 +18,12 @@ FEATURES = {"transaction.version": (2, "EndTxn"), "group.version": (1, "Consumer
 FEATURES_EPOCH = 1
 MOST_GREETINGS = 4
 """Before the authentication: clients ask again in an older version, and some for each of their parts."""
-TOPIC_OPERATIONS = (
-    m.Operation.READ,
-    m.Operation.WRITE,
-    m.Operation.CREATE,
-    m.Operation.DELETE,
-    m.Operation.ALTER,
-    m.Operation.DESCRIBE,
-    m.Operation.DESCRIBE_CONFIGS,
-    m.Operation.ALTER_CONFIGS,
-)
-"""Those of Kafka's that a topic has: authorized operations are a bit for each."""
+OPERATIONS = {
+    m.ResourceType.TOPIC: "READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
+    m.ResourceType.GROUP: "READ DELETE DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
+    m.ResourceType.CLUSTER: "CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE",
+}
+"""Those of Kafka's that a resource of each type has."""
 NOT_ASKED_FOR = -(2**31)
 NULLABLE_FROM = 12
 """Metadata: from this version on a topic that is named by its id may have no name."""
@@ -134,32 +128,36 @@ def _back(
 
 
 def _broker(context: RequestContext, broker: m.BrokerMetadata) -> Any:
-    host, port = (broker.host, broker.port) if broker.host else context.reached
-    return _Metadata.MetadataResponseBroker(broker.node_id, host, port)
+    return _Metadata.MetadataResponseBroker(broker.node_id, *address_of(context, broker))
 
 
 def _topic(kafka: Kafka, context: RequestContext, request: Any, topic: m.TopicMetadata, failed: int | None) -> Any:
     served = kafka.services.topics.find(topic.name)
-    operations = NOT_ASKED_FOR
-    if request.include_topic_authorized_operations and topic.error_code == ErrorCode.NONE:
-        operations = authorized_operations(kafka, context, TOPIC_OPERATIONS, m.ResourceType.TOPIC, topic.name)
+    shows_rights = request.include_topic_authorized_operations and topic.error_code == ErrorCode.NONE
     return _Metadata.MetadataResponseTopic(
         failed or topic.error_code,
         topic.name,
         topic.topic_id,
         served is not None and served.is_internal,
         [_partition(each) for each in topic.partitions],
-        operations,
+        authorized_operations(kafka, context, m.ResourceType.TOPIC, topic.name, is_asked_for=shows_rights),
     )
 
 
 def authorized_operations(
-    kafka: Kafka, context: RequestContext, operations: Iterable[m.Operation], kind: m.ResourceType, name: str
+    kafka: Kafka, context: RequestContext, resource_type: m.ResourceType, name: str, *, is_asked_for: bool
 ) -> int:
-    """Return which of the operations the principal may do with a resource, a bit for each."""
-    asker = Asker(kafka.services, context, "")
-    is_open = not kafka.services.authorizer.is_on
-    return sum(1 << each for each in operations if is_open or asker.may(each, kind, name))
+    """Return what the principal may do with a resource: a bit for each operation."""
+    if not is_asked_for:
+        return NOT_ASKED_FOR
+    may = kafka.services.authorizer.may
+    operations = [m.Operation[each] for each in OPERATIONS[resource_type].split()]
+    return sum(1 << each for each in operations if may(context.principal, each, resource_type, name))
+
+
+def address_of(context: RequestContext, broker: m.BrokerMetadata | m.FoundCoordinator) -> tuple[str, int]:
+    """Return where the client reaches a broker: without a setting the one that it has come to."""
+    return (broker.host, broker.port) if broker.host else context.reached
 
 
 def _partition(partition: m.PartitionMetadata) -> Any:
@@ -173,14 +171,3 @@ def _partition(partition: m.PartitionMetadata) -> Any:
         partition.in_sync_replicas,
         [] if has_leader else partition.replicas,
     )
-
-
-def metadata_failed(request: Any, error: ApiError) -> m.Message:
-    """Before version 13 there is no error but those of topics."""
-    topics = [
-        _Metadata.MetadataResponseTopic(
-            error.code, _no_name(request) if each.name is None else each.name, each.topic_id
-        )
-        for each in request.topics or ()
-    ]
-    return _Metadata(topics=topics, error_code=error.code)

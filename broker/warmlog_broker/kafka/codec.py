@@ -46,7 +46,7 @@ class KafkaCodec(KafkaConnection):
             request.correlation_id,
             api=request.api,
             version=request.version,
-            message=request.message if self._keeps(request.api) else None,
+            message=request.message if self._keeps(request.api, request.version) else None,
         )
         if request.client_id != self._client_id:
             started.client_name = self._client_id = request.client_id

@@ -6,8 +6,9 @@ offsets are refused elsewhere, and the epoch stays. Each request says by its own
 An error that its version does not know becomes the nearest one that it knows.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -18,7 +19,8 @@ from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_broker.gate.asker import Asker
 from warmlog_broker.handlers.items import handle
 from warmlog_broker.kafka.data.produce import code_in
-from warmlog_broker.kafka.groups.offsets import commit_code, offsets_in
+from warmlog_broker.kafka.groups.offsets import commit_code, committed_offsets, offsets_in
+from warmlog_broker.kafka.responses import Result, answered, refused
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import Ready, RequestContext, Response, then
 from warmlog_broker.runtime.clock import now_ms
@@ -36,10 +38,8 @@ NO_TRANSACTION = -1
 VERSION_2_FROM = 5
 """EndTxn and TxnOffsetCommit: the first version of theirs that belongs to version 2 of transactions."""
 
-_Added = API["AddPartitionsToTxn"].response
 _GroupAdded = API["AddOffsetsToTxn"].response
 _Ended = API["EndTxn"].response
-_Committed = API["TxnOffsetCommit"].response
 _List = API["ListTransactions"].response
 _Described = API["DescribeTransactions"].response
 _Producers = API["DescribeProducers"].response
@@ -49,13 +49,11 @@ async def add_partitions_to_txn(kafka: Kafka, context: RequestContext, request: 
     """Make partitions part of the transaction: all of them, or none if there is an error."""
     transactional_id = request.v3_and_below_transactional_id
     asker = Asker(kafka.services, context, "AddPartitionsToTxn")
-    if kafka.services.authorizer.is_on:
-        asker.require(m.Operation.WRITE, m.ResourceType.TRANSACTIONAL_ID, transactional_id)
+    asker.require(m.Operation.WRITE, m.ResourceType.TRANSACTIONAL_ID, transactional_id)
     wanted: dict[PartitionId, str] = {}
 
     def find(item: m.ProducePartition) -> int:
-        if kafka.services.authorizer.is_on:
-            asker.require(m.Operation.WRITE, m.ResourceType.TOPIC, item.topic)
+        asker.require(m.Operation.WRITE, m.ResourceType.TOPIC, item.topic)
         with suppress(NotLeaderOrFollower):  # another broker may lead it
             kafka.services.topics.partition(item.topic, item.partition, to_change=True)
         wanted[PartitionId(kafka.services.topics.get(item.topic).topic_id, item.partition)] = item.topic
@@ -67,36 +65,25 @@ async def add_partitions_to_txn(kafka: Kafka, context: RequestContext, request: 
         for index in topic.partitions
     ]
     if any(codes):
-        return _added(request, (code or ErrorCode.OPERATION_NOT_ATTEMPTED for code in codes))
+        return answered(
+            "AddPartitionsToTxn", request, [Result(code or ErrorCode.OPERATION_NOT_ATTEMPTED) for code in codes]
+        )
     producer = Incarnation(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     await kafka.services.coordinators.transactions.enrol(transactional_id, producer, partitions=wanted)
-    return _added(request, codes)
+    return answered("AddPartitionsToTxn", request, map(Result, codes))
 
 
 def add_partitions_to_txn_failed(request: Any, error: ApiError) -> m.Message:
     """Every partition has the error."""
-    return _added(request, repeat(code_in("AddPartitionsToTxn", request.api_version, error.code)))
-
-
-def _added(request: Any, codes: Iterable[int]) -> m.Message:
-    remaining = iter(codes)
-    result = _Added.AddPartitionsToTxnPartitionResult
-    return _Added(
-        results_by_topic_v3_and_below=[
-            _Added.AddPartitionsToTxnTopicResult(
-                topic.name, [result(index, next(remaining)) for index in topic.partitions]
-            )
-            for topic in request.v3_and_below_topics
-        ]
-    )
+    code = code_in("AddPartitionsToTxn", request.api_version, error.code)
+    return answered("AddPartitionsToTxn", request, repeat(Result(code)))
 
 
 async def add_offsets_to_txn(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
     """Make a group part of the transaction, which will commit offsets of it."""
-    if kafka.services.authorizer.is_on:
-        asker = Asker(kafka.services, context, "AddOffsetsToTxn")
-        asker.require(m.Operation.WRITE, m.ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-        asker.require(m.Operation.READ, m.ResourceType.GROUP, request.group_id)
+    asker = Asker(kafka.services, context, "AddOffsetsToTxn")
+    asker.require(m.Operation.WRITE, m.ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    asker.require(m.Operation.READ, m.ResourceType.GROUP, request.group_id)
     check_group_id(request.group_id)
     producer = Incarnation(request.producer_id, request.producer_epoch)
     await kafka.services.coordinators.transactions.enrol(request.transactional_id, producer, group=request.group_id)
@@ -141,12 +128,7 @@ def txn_offset_commit(kafka: Kafka, context: RequestContext, request: Any) -> Re
         takes_any_offset=True,
         is_enrolled=request.api_version < VERSION_2_FROM,
     )
-
-    def back(committed: Any) -> Ready:
-        codes = iter([each.error_code for each in committed.partitions])
-        return _committed(request, lambda: commit_code(next(codes), request))
-
-    return then(kafka.call(context, message), back)
+    return then(kafka.call(context, message), partial(committed_offsets, "TxnOffsetCommit", request))
 
 
 def txn_offset_commit_failed(request: Any, error: ApiError) -> m.Message:
@@ -154,19 +136,7 @@ def txn_offset_commit_failed(request: Any, error: ApiError) -> m.Message:
     code = code_in("TxnOffsetCommit", request.api_version, commit_code(error.code, request))
     if code == ErrorCode.CONCURRENT_TRANSACTIONS and request.api_version < VERSION_2_FROM:
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # older clients repeat this one
-    return _committed(request, lambda: code)
-
-
-def _committed(request: Any, code: Callable[[], int]) -> m.Message:
-    result = _Committed.TxnOffsetCommitResponsePartition
-    return _Committed(
-        topics=[
-            _Committed.TxnOffsetCommitResponseTopic(
-                topic.name, [result(part.partition_index, code()) for part in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+    return answered("TxnOffsetCommit", request, repeat(Result(code)))
 
 
 def list_transactions(kafka: Kafka, context: RequestContext, request: Any) -> Response:
@@ -199,17 +169,9 @@ async def describe_transactions(kafka: Kafka, context: RequestContext, request: 
     states = []
     for name in request.transactional_ids:
         found = (await kafka.ask(context, m.ListTransactionsRequest(name))).transactions
-        states += [_described(each) for each in found] or [_unknown(name, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)]
+        unknown = _Described.TransactionState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, name)
+        states += [_described(each) for each in found] or [unknown]
     return _Described(transaction_states=states)
-
-
-def describe_transactions_failed(request: Any, error: ApiError) -> m.Message:
-    """Every id has the error."""
-    return _Described(transaction_states=[_unknown(name, error.code) for name in request.transactional_ids])
-
-
-def _unknown(transactional_id: str, code: int) -> Any:
-    return _Described.TransactionState(code, transactional_id)
 
 
 def _described(transaction: m.ListedTransaction) -> Any:
@@ -233,40 +195,14 @@ def describe_producers(kafka: Kafka, context: RequestContext, request: Any) -> m
     asker = Asker(kafka.services, context, "DescribeProducers")
 
     def describe(wanted: m.ProducePartition) -> Any:
-        if kafka.services.authorizer.is_on:
-            asker.require(m.Operation.READ, m.ResourceType.TOPIC, wanted.topic)
+        asker.require(m.Operation.READ, m.ResourceType.TOPIC, wanted.topic)
         partition = kafka.services.topics.partition(wanted.topic, wanted.partition)
         producers = [_producer(each) for each in partition.log.producers.entries]
-        return _Producers.PartitionResponse(wanted.partition, 0, None, producers)
+        return _Producers.PartitionResponse(active_producers=producers)
 
-    def failed(wanted: m.ProducePartition, error: ApiError) -> Any:
-        return _Producers.PartitionResponse(wanted.partition, error.code, str(error))
-
-    return _Producers(
-        topics=[
-            _Producers.TopicResponse(
-                topic.name,
-                [
-                    handle(kafka.services, m.ProducePartition(topic.name, index, 0), describe, failed)
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def describe_producers_failed(request: Any, error: ApiError) -> m.Message:
-    """Every partition has the error."""
-    result = _Producers.PartitionResponse
-    return _Producers(
-        topics=[
-            _Producers.TopicResponse(
-                topic.name, [result(index, error.code, str(error)) for index in topic.partition_indexes]
-            )
-            for topic in request.topics
-        ]
-    )
+    wanted = [m.ProducePartition(topic.name, index, 0) for topic in request.topics for index in topic.partition_indexes]
+    results = [handle(kafka.services, each, describe, lambda _, error: refused(error)) for each in wanted]
+    return answered("DescribeProducers", request, results)
 
 
 def _producer(entry: ProducerEntry) -> Any:

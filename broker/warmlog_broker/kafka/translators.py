@@ -3,15 +3,14 @@
 A translator is a function in the named module that has the name of its API: `describe_cluster(kafka, context, request)`
 for DescribeCluster. The request is the struct of `messages.table` and says in which `api_version` it came. A translator
 calls handlers by `Kafka.call`, with the rights and quotas of everybody, and changes what they return by `then`; if it
-needs several of them, it awaits `Kafka.ask`. It may raise an ApiError: `describe_cluster_failed(request, error)` in the
-same module returns the response then. Without that function, the response has an error code of its own.
+needs several of them, it awaits `Kafka.ask`. It may raise an ApiError: the response is that of `responses.failed` then,
+or of `describe_cluster_failed(request, error)` in the same module.
 
 What is in the table is what ApiVersions offers.
 """
 
-import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cache, partial
 from importlib import import_module
 from typing import Any
@@ -20,7 +19,8 @@ from msgspec import Struct
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.kafka.converted import ConvertedBatches
-from warmlog_broker.network.request import BatchSource, Deferred, Endpoint, RequestContext, Response
+from warmlog_broker.kafka.responses import Result, answered, failed, has_items, refused
+from warmlog_broker.network.request import BatchSource, Endpoint, RequestContext, Response, then
 from warmlog_protocol.errors import ApiError
 from warmlog_protocol.kafka.schema import API, Api
 from warmlog_protocol.messages import Message
@@ -102,17 +102,42 @@ class Kafka(Struct, frozen=True):
         """Return what the handler of this kind of message returns: a response, at once or later. Raises ApiError."""
         return self.endpoints[type(message)].handle(context, message, *batches)
 
+    def pass_on(self, context: RequestContext, api_name: str, request: Any, message: Message) -> Response:
+        """Return the response to `request` with the results of a message: one for each item, in the same order."""
+        return then(self.call(context, message), lambda response: answered(api_name, request, _results(response)))
+
     async def ask(self, context: RequestContext, message: Message) -> Any:
-        """Return the response to a message once it is there. Raises ApiError."""
+        """Return the response to a message that no handler defers, once it is there. Raises ApiError."""
         response = self.call(context, message)
-        while not isinstance(response, Message):
-            if isinstance(response, Deferred):
-                response = await _result(response)
-            else:
-                assert not isinstance(response, Struct), "batches are for the client, not for a translator"
-                assert response is not None
-                response = await response
+        while isinstance(response, Awaitable):
+            response = await response
+        assert isinstance(response, Message)
         return response
+
+    async def ask_for_each(
+        self,
+        context: RequestContext,
+        items: Iterable[Any],
+        translate: Callable[[Any], Any],
+        message: Callable[[list[Any]], Message] | None,
+    ) -> list[Any]:
+        """Return a result for each item, in order: the error of `translate`, or what became of its message.
+
+        Nothing is asked for if all items are refused, or if `message` is None: the others have no error then.
+        """
+        results: list[Any] = []
+        wanted: dict[int, Any] = {}
+        for index, item in enumerate(items):
+            results.append(Result())
+            try:
+                wanted[index] = translate(item)
+            except ApiError as error:
+                results[index] = refused(error)
+        if wanted and message is not None:
+            response = await self.ask(context, message(list(wanted.values())))
+            for index, result in zip(wanted, _results(response), strict=True):
+                results[index] = result
+        return results
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """Return the name of a topic that is named by its id; None if there is none."""
@@ -126,18 +151,14 @@ class Served(Struct, frozen=True):
     apis: Mapping[int, Api]
     endpoints: Mapping[int, Endpoint]
 
-    def keeps(self, api: Api) -> bool:
+    def keeps(self, api: Api, version: int) -> bool:
         """Whether `failed` needs the request."""
-        return _failure_of(api.name) is not None
+        return _failure_of(api.name) is not None or has_items(api, version)
 
     def failed(self, api: Api, request: Any, error: ApiError) -> Message:
         """Return the response to a request that failed as a whole."""
         own = _failure_of(api.name)
-        if own is not None:
-            return own(request, error)
-        texts = {"error_message": str(error)} if "error_message" in api.response.__struct_fields__ else {}
-        answer: Message = api.response(error_code=error.code, **texts)
-        return answer
+        return failed(api, request, error) if own is None else own(request, error)
 
 
 def bind_translators(services: Services, endpoints: Mapping[type[Message], Endpoint]) -> Served:
@@ -159,6 +180,12 @@ def translator_of(name: str) -> Callable[..., Response]:
     return translator
 
 
+def _results(response: Any) -> list[Any]:
+    """Return the first field of a response of warmlog's: the results of its items."""
+    results: list[Any] = getattr(response, response.__struct_fields__[0])
+    return results
+
+
 @cache
 def _failure_of(name: str) -> Callable[[Any, ApiError], Message] | None:
     """Import a module of translators, and return the function of an API that has the response to an error, if any."""
@@ -178,29 +205,3 @@ def _bound(kafka: Kafka, name: str) -> Endpoint:
 
 def _function_name(api_name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", api_name).lower()
-
-
-def _result(deferred: Deferred) -> "asyncio.Future[Response]":
-    """Return a future of what the response is."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Response] = loop.create_future()
-    owner = _Owner(done)
-    if deferred.deadline_s < float("inf"):
-        timer = loop.call_at(deferred.deadline_s, deferred.expire)
-        done.add_done_callback(lambda _: timer.cancel())
-    deferred.begin(owner)
-    return done
-
-
-class _Owner(Struct, frozen=True):
-    """The request runner's place, for a response that a translator waits for."""
-
-    done: "asyncio.Future[Response]"
-
-    def end(self, deferred: Deferred, work: Callable[[], Response]) -> None:  # noqa: ARG002
-        if self.done.done():
-            return
-        try:
-            self.done.set_result(work())
-        except Exception as error:
-            self.done.set_exception(error)

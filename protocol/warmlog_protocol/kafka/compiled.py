@@ -12,9 +12,12 @@ result is cut where they are to be inserted. Error codes of warmlog's own are wr
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any, NoReturn
+
+from msgspec.structs import replace
 
 from warmlog_protocol.errors import ErrorCode, RemoteProtocolError
 from warmlog_protocol.kafka.schema import API, Api, Field
@@ -61,18 +64,15 @@ class MalformedMessage(RemoteProtocolError):
 def reader(name: str, role: str, version: int) -> Reader:
     """Return the reader of the "request" or "response" of an API in a version."""
     source = _Source(API[name], role, version)
-    source.line("def function(d, room):")
-    source.depth = 1
-    source.line("p = 0")
-    source.line("end = len(d)")
-    source.line("try:")
-    source.depth = 2
-    message = source.read_struct(role)
-    source.line("if p > end: refuse('it ends too early')")
-    source.line(f"return {message}")
-    source.depth = 1
-    source.line("except malformed as error:")
-    source.line(f"    raise MalformedMessage(f'{name} {role} version {version}: {{error}}') from None")
+    with source.block("def function(d, room):"):
+        source.line("p = 0")
+        source.line("end = len(d)")
+        with source.block("try:"):
+            message = source.read_struct(role)
+            source.line("if p > end: refuse('it ends too early')")
+            source.line(f"return {message}")
+        with source.block("except malformed as error:"):
+            source.line(f"raise MalformedMessage(f'{name} {role} version {version}: {{error}}') from None")
     read: Reader = source.compile()
     return read
 
@@ -80,15 +80,13 @@ def reader(name: str, role: str, version: int) -> Reader:
 @cache
 def writer(name: str, role: str, version: int) -> Writer:
     """Return the writer of the "request" or "response" of an API in a version."""
-    api = API[name]
-    source = _Source(api, role, version)
-    source.line("def function(m):")
-    source.depth = 1
-    source.line("pieces = []")
-    source.line("out = []")
-    source.write_struct(role, "m", "out")
-    source.line("pieces.append(b''.join(out))")
-    source.line("return pieces")
+    source = _Source(API[name], role, version)
+    with source.block("def function(m):"):
+        source.line("pieces = []")
+        source.line("out = []")
+        source.write_struct(role, "m", "out")
+        source.line("pieces.append(b''.join(out))")
+        source.line("return pieces")
     write: Writer = source.compile()
     return write
 
@@ -142,7 +140,7 @@ class _Source:
     """
 
     def __init__(self, api: Api, role: str, version: int) -> None:
-        self.depth = 0
+        self._depth = 0
         self._role = role
         self._version = version
         self._is_flexible = version in api.flexible
@@ -165,7 +163,15 @@ class _Source:
         }
 
     def line(self, text: str) -> None:
-        self._lines.append("    " * self.depth + text)
+        self._lines.append("    " * self._depth + text)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Add a line, and what is added meanwhile as its block."""
+        self.line(head)
+        self._depth += 1
+        yield
+        self._depth -= 1
 
     def compile(self) -> Any:
         exec("\n".join(self._lines), self._globals)  # noqa: S102  (the source comes from the table alone)
@@ -187,6 +193,13 @@ class _Source:
 
     def _may_be_null(self, field: Field) -> bool:
         return self._version in field.nullable
+
+    def _element(self, field: Field) -> Field:
+        return replace(field, is_array=False, nullable=field.versions.part("none"))
+
+    def _is_packed(self, array: Field) -> bool:
+        """Whether its elements are neighbouring numbers."""
+        return array.kind in _FIXED and array.kind != "uuid"
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -222,12 +235,9 @@ class _Source:
             return
         self._run.append(("b", 1, name))
         self._end_read_run()
-        self.line(f"if {name} < 0:")
-        self.line(f"    {name} = None")
-        self.line("else:")
-        self.depth += 1
-        self.line(f"{name} = {self.read_struct(field.kind)}")
-        self.depth -= 1
+        self.line(f"if {name} < 0: {name} = None")
+        with self.block("else:"):
+            self.line(f"{name} = {self.read_struct(field.kind)}")
 
     def _read_long(self, field: Field, name: str) -> None:
         length = self._read_length(*(("i", 4) if field.kind in _LONG_LENGTHS else ("h", 2)))
@@ -237,21 +247,19 @@ class _Source:
             value = f"bytes(d[p:p + {length}])"
         else:
             value = f"str(d[p:p + {length}], 'utf-8')"
-        self._begin_null(field, name, length)
-        self.line(f"{name} = {value}")
-        self.line(f"p += {length}")
-        self.depth -= 1
+        with self._unless_null(field, name, length):
+            self.line(f"{name} = {value}")
+            self.line(f"p += {length}")
 
-    def _begin_null(self, field: Field, name: str, length: str) -> None:
-        """Add the case that the length or count is that of null, and begin the other one."""
-        self.line(f"if {length} < 0:")
-        if self._may_be_null(field):
-            self.line(f"    if {length} != -1: refuse('the length of {field.name} is negative')")
-            self.line(f"    {name} = None")
-        else:
-            self.line(f"    refuse('{field.name} is null')")
-        self.line("else:")
-        self.depth += 1
+    def _unless_null(self, field: Field, name: str, length: str) -> AbstractContextManager[None]:
+        """Add the case that the length or count is that of null, and begin the block of the other one."""
+        with self.block(f"if {length} < 0:"):
+            if self._may_be_null(field):
+                self.line(f"if {length} != -1: refuse('the length of {field.name} is negative')")
+                self.line(f"{name} = None")
+            else:
+                self.line(f"refuse('{field.name} is null')")
+        return self.block("else:")
 
     def _read_length(self, layout: str, size: int) -> str:
         """Add what reads the length of a text or the count of an array; -1 stands for null."""
@@ -260,9 +268,9 @@ class _Source:
             self._end_read_run()
             self.line(f"{length} = d[p] - 1")
             self.line("p += 1")
-            self.line(f"if {length} > 126:")
-            self.line(f"    {length}, p = read_varint(d, p - 1)")
-            self.line(f"    {length} -= 1")
+            with self.block(f"if {length} > 126:"):
+                self.line(f"{length}, p = read_varint(d, p - 1)")
+                self.line(f"{length} -= 1")
         else:
             self._run.append((layout, size, length))
             self._end_read_run()
@@ -272,28 +280,19 @@ class _Source:
         name = self._name()
         count = self._read_length("i", 4)
         size = _FIXED[field.kind][1] if field.kind in _FIXED else 1
-        self._begin_null(field, name, count)
-        self.line(f"if {count} * {size} > end - p: refuse('more {field.name} than bytes')")
-        self.line(f"room -= {count}")
-        self.line("if room < 0: refuse('too many items in one request')")
-        if field.kind in _FIXED:
-            layout = _FIXED[field.kind][0]
-            many = f"{{{count}}}{layout}" if layout != "16s" else None
-            if many is None:
-                self.line(f"{name} = [bytes(d[q:q + 16]) for q in range(p, p + 16 * {count}, 16)]")
+        with self._unless_null(field, name, count):
+            self.line(f"if {count} * {size} > end - p: refuse('more {field.name} than bytes')")
+            self.line(f"room -= {count}")
+            self.line("if room < 0: refuse('too many items in one request')")
+            if self._is_packed(field):
+                self.line(f"{name} = list(unpack_from(f'>{{{count}}}{_FIXED[field.kind][0]}', d, p))")
+                self.line(f"p += {count} * {size}")
             else:
-                self.line(f"{name} = list(unpack_from(f'>{many}', d, p))")
-            self.line(f"p += {count} * {size}")
-        else:
-            self.line(f"{name} = []")
-            self.line(f"for _ in range({count}):")
-            self.depth += 1
-            element = Field(field.name, field.kind, False, field.versions.part("none"), field.versions, None, None)
-            item = self.read_struct(field.kind) if field.kind[0].isupper() else self._read(element)
-            self._end_read_run()
-            self.line(f"{name}.append({item})")
-            self.depth -= 1
-        self.depth -= 1
+                self.line(f"{name} = []")
+                with self.block(f"for _ in range({count}):"):
+                    item = self._read(self._element(field))
+                    self._end_read_run()
+                    self.line(f"{name}.append({item})")
         return name
 
     def _read_tags(self, tagged: list[Field], found: dict[str, str]) -> None:
@@ -305,21 +304,17 @@ class _Source:
         for field in tagged:
             self.line(f"{values[field.name]} = {field.default!r}")
         self.line(f"{count}, p = read_varint(d, p)")
-        self.line(f"for _ in range({count}):")
-        self.depth += 1
-        self.line(f"{tag}, p = read_varint(d, p)")
-        self.line(f"{size}, p = read_varint(d, p)")
-        self.line(f"{after} = p + {size}")
-        self.line(f"if {after} > end: refuse('a tagged field is longer than the message')")
-        for field in tagged:
-            self.line(f"if {tag} == {field.tag}:")
-            self.depth += 1
-            value = self._read(field)
-            self._end_read_run()
-            self.line(f"{values[field.name]} = {value}")
-            self.depth -= 1
-        self.line(f"p = {after}")
-        self.depth -= 1
+        with self.block(f"for _ in range({count}):"):
+            self.line(f"{tag}, p = read_varint(d, p)")
+            self.line(f"{size}, p = read_varint(d, p)")
+            self.line(f"{after} = p + {size}")
+            self.line(f"if {after} > end: refuse('a tagged field is longer than the message')")
+            for field in tagged:
+                with self.block(f"if {tag} == {field.tag}:"):
+                    value = self._read(field)
+                    self._end_read_run()
+                    self.line(f"{values[field.name]} = {value}")
+            self.line(f"p = {after}")
         found.update(values)
 
     def _end_read_run(self) -> None:
@@ -362,13 +357,10 @@ class _Source:
             self.write_struct(field.kind, value, out)
             return
         self._end_write_run(out)
-        self.line(f"if {value} is None:")
-        self.line(f"    {out}.append(b'\\xff')")
-        self.line("else:")
-        self.depth += 1
-        self._run.append(("b", 1, "1"))
-        self.write_struct(field.kind, value, out)
-        self.depth -= 1
+        self.line(f"if {value} is None: {out}.append(b'\\xff')")
+        with self.block("else:"):
+            self._run.append(("b", 1, "1"))
+            self.write_struct(field.kind, value, out)
 
     def _write_long(self, field: Field, value: str, out: str) -> None:
         name, length = self._name(), self._name()
@@ -378,9 +370,9 @@ class _Source:
             self.line(f"{length} = {name} or 0")
         elif self._may_be_null(field):
             self.line(f"if {name} is None: {name}, {length} = b'', -1")
-            self.line("else:")
-            self.line(f"    {name} = {encoded}")
-            self.line(f"    {length} = len({name})")
+            with self.block("else:"):
+                self.line(f"{name} = {encoded}")
+                self.line(f"{length} = len({name})")
         else:
             self.line(f"{name} = {encoded}")
             self.line(f"{length} = len({name})")
@@ -409,19 +401,13 @@ class _Source:
             self.line(f"{count} = len({name})")
         self._write_length(count, "i", 4, out)
         self._end_write_run(out)
-        if field.kind in _FIXED and field.kind != "uuid":
+        if self._is_packed(field):
             self.line(f"{out}.append(pack(f'>{{len({name})}}{_FIXED[field.kind][0]}', *{name}))")
             return
         item = self._name()
-        self.line(f"for {item} in {name}:")
-        self.depth += 1
-        if field.kind[0].isupper():
-            self.write_struct(field.kind, item, out)
-        else:
-            element = Field(field.name, field.kind, False, field.versions.part("none"), field.versions, None, None)
-            self._write(element, item, out)
-        self._end_write_run(out)
-        self.depth -= 1
+        with self.block(f"for {item} in {name}:"):
+            self._write(self._element(field), item, out)
+            self._end_write_run(out)
 
     def _write_tags(self, tagged: list[Field], value: str, out: str) -> None:
         """Add what appends the tagged fields that are not the default, most often none."""
@@ -432,22 +418,18 @@ class _Source:
             for field in tagged
         }
         self.line(f"if not ({' or '.join(conditions.values())}): {out}.append(b'\\0')")
-        self.line("else:")
-        self.depth += 1
-        self.line(f"{tags} = []")
-        for field in sorted(tagged, key=lambda each: each.tag or 0):
-            inner = self._name()
-            self.line(f"if {conditions[field.name]}:")
-            self.depth += 1
-            self.line(f"{inner} = []")
-            self._write(field, f"{value}.{field.name}", inner)
-            self._end_write_run(inner)
-            self.line(f"{inner} = b''.join({inner})")
-            self.line(f"{tags} += (pack_varint({field.tag}), pack_varint(len({inner})), {inner})")
-            self.depth -= 1
-        self.line(f"{out}.append(pack_varint(len({tags}) // 3))")
-        self.line(f"{out}.extend({tags})")
-        self.depth -= 1
+        with self.block("else:"):
+            self.line(f"{tags} = []")
+            for field in sorted(tagged, key=lambda each: each.tag or 0):
+                inner = self._name()
+                with self.block(f"if {conditions[field.name]}:"):
+                    self.line(f"{inner} = []")
+                    self._write(field, f"{value}.{field.name}", inner)
+                    self._end_write_run(inner)
+                    self.line(f"{inner} = b''.join({inner})")
+                    self.line(f"{tags} += (pack_varint({field.tag}), pack_varint(len({inner})), {inner})")
+            self.line(f"{out}.append(pack_varint(len({tags}) // 3))")
+            self.line(f"{out}.extend({tags})")
 
     def _end_write_run(self, out: str) -> None:
         """Add what packs the fields of fixed size up to here."""

@@ -1,5 +1,6 @@
 """What is no request, or lies about itself, ends its connection and harms nobody; a wrong batch has its error."""
 
+import logging
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any
 import pytest
 
 from broker_thread import BrokerThread
-from kafka_client import ConnectionEnded, KafkaClient, rows
+from kafka_client import ConnectionEnded, KafkaClient, produce_fields, rows
+from warmlog.blocking import Admin
 from warmlog_broker.network.session import LINGER_S
-from warmlog_protocol.batch import EndTxnMarker, encode_end_txn_marker, read_batch
+from warmlog_protocol.batch import HEADER_BYTES, EndTxnMarker, encode_end_txn_marker, read_batch, read_header
+from warmlog_protocol.batch.header import seal_batch
 from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.kafka.compiled import writer
 from warmlog_protocol.kafka.schema import API
@@ -34,6 +37,7 @@ def frame(body: bytes, size: int | None = None) -> bytes:
         frame(struct.pack(">hhih", 3, 1, 7, 2) + b"\xc3\x28"),  # and one that is not UTF-8
         frame(HEAD + b"\x7f\xff\xff\xff"),  # two billion topics
         frame(HEAD + b"\x00\x00\x00\x01\x00\x09abc"),  # a name that is longer than the request
+        frame(HEAD + b"\x00\x00\x00\x01\x00\x02\xc3\x28"),  # and one that is not UTF-8
         frame(HEAD),
         frame(struct.pack(">hhih", 77, 0, 7, -1)),  # an API that there is not
         frame(struct.pack(">hhih", 3, 44, 7, -1)),  # a version that there is not
@@ -47,6 +51,35 @@ def test_what_is_no_request_ends_its_connection_alone(kafka_address: str, client
         with pytest.raises(ConnectionEnded):
             other.receive_frame()
     assert client.call("ApiVersions", 0).error_code == 0
+
+
+def test_a_connection_that_ends_has_one_line_in_the_log_which_names_the_protocol(
+    kafka_address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    others = {
+        "the peer speaks HTTP": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        "the peer speaks TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        "perhaps the peer speaks warmlog's protocol": struct.pack(">II", 64, 30),
+        "Metadata request version 1: more topics than bytes": frame(HEAD + b"\x7f\xff\xff\xff"),
+    }
+    for told, begun in others.items():
+        caplog.clear()
+        with KafkaClient(kafka_address) as other:
+            other.socket.sendall(begun.ljust(68, b"\0"))
+            with pytest.raises(ConnectionEnded):
+                other.receive_frame()
+        (line,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.INFO]
+        assert told in line
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_records_that_end_after_their_request_end_the_connection(client: KafkaClient, version: int) -> None:
+    client.create("cut-off")
+    records = rows(b"a")
+    client.send("Produce", version, records=records[:-20], **produce_fields("cut-off", records))
+    with pytest.raises(ConnectionEnded):
+        client.receive_frame()
 
 
 def test_a_request_of_more_items_than_allowed_ends_the_connection(client: KafkaClient) -> None:
@@ -150,6 +183,17 @@ def test_a_large_batch_is_received_in_a_buffer_of_its_own_and_stored(client: Kaf
     assert client.produce("large", rows(value)).error_code == 0
     _, records = client.fetch("large")
     assert read_batch(records).columns.values == value
+
+
+def test_a_count_that_lies_is_found_where_batches_are_opened(broker: BrokerThread, client: KafkaClient) -> None:
+    with Admin(broker.address) as admin:
+        admin.create_topic("opened", configs={"cleanup.policy": "compact"})
+    batch = rows(b"a", keys=[b"k"])
+    for count in (0, 2, 2**24, 2**31 - 1):
+        header = read_header(batch)._replace(record_count=count, last_offset_delta=max(count, 1) - 1)
+        refused = client.produce("opened", seal_batch(header, batch[HEADER_BYTES:]))
+        assert refused.error_code in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
+    assert client.fetch("opened", max_wait_ms=0)[0].high_watermark == 0
 
 
 @pytest.fixture

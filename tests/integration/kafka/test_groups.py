@@ -485,6 +485,9 @@ def test_requests_about_groups_that_lie(member: Member, client: KafkaClient) -> 
     assert join(group_instance_id="i" * 300) == ErrorCode.INVALID_REQUEST
     each = member("bad").start()
     assert each.call("Heartbeat", generation_id=2**31 - 1).error_code == ErrorCode.ILLEGAL_GENERATION
+    assert each.call("Heartbeat", generation_id=each.generation - 1).error_code == ErrorCode.ILLEGAL_GENERATION
+    assert each.call("Heartbeat", group_id="another").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert join(group_id="another", member_id=each.member_id) == ErrorCode.UNKNOWN_MEMBER_ID
     assert each.call("SyncGroup", generation_id=-5).error_code == ErrorCode.ILLEGAL_GENERATION
     assert member("nobody").call("SyncGroup").error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert each.heartbeat() == 0

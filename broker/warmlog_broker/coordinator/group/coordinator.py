@@ -63,8 +63,7 @@ class BrokerTopics:
         return [topic.name for topic in self._topics if not topic.is_internal]
 
     def may_describe(self, principal: str, name: str) -> bool:
-        authorizer = self._authorizer
-        return not authorizer.is_on or authorizer.may(principal, m.Operation.DESCRIBE, m.ResourceType.TOPIC, name)
+        return self._authorizer.may(principal, m.Operation.DESCRIBE, m.ResourceType.TOPIC, name)
 
     def by_name(self, name: str) -> KnownTopic | None:
         return _known(self._topics.find(name))

@@ -5,17 +5,19 @@ Rules here are not about hosts: only the host * can be named. Of Kafka's quotas 
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import repeat
 from typing import Any
 
+from warmlog_broker.kafka.responses import answered, refused
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import RequestContext
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     ApiError,
     DuplicateResource,
-    ErrorCode,
     InvalidRequest,
     ResourceNotFound,
+    SecurityDisabled,
     UnsupportedSaslMechanism,
 )
 from warmlog_protocol.kafka.schema import API
@@ -34,13 +36,10 @@ QUOTA_KEYS = (m.QuotaKey.PRODUCER_BYTE_RATE, m.QuotaKey.CONSUMER_BYTE_RATE)
 MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 _Acls = API["DescribeAcls"].response
-_Created = API["CreateAcls"].response
 _Deleted = API["DeleteAcls"].response
 _Quotas = API["DescribeClientQuotas"].response
-_AlteredQuotas = API["AlterClientQuotas"].response
 _Users = API["DescribeUserScramCredentials"].response
 _AlteredUsers = API["AlterUserScramCredentials"].response
-_SECURITY_IS_OFF = ErrorCode.SECURITY_DISABLED, "rights are not checked here: authorization=acl turns that on"
 
 
 # --- rights ---------------------------------------------------------------------------------------------------
@@ -48,8 +47,7 @@ _SECURITY_IS_OFF = ErrorCode.SECURITY_DISABLED, "rights are not checked here: au
 
 async def describe_acls(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
     """Tell the rules that a filter fits."""
-    if not kafka.services.authorizer.is_on:
-        return _Acls(0, *_SECURITY_IS_OFF)
+    _check_that_rights_are_on(kafka)
     wanted = _filter(request)
     rules = (await kafka.ask(context, m.DescribeAclsRequest(wanted))).acls if wanted is not None else []
     resources: dict[tuple[int, str, int], list[Any]] = {}
@@ -60,6 +58,11 @@ async def describe_acls(kafka: Kafka, context: RequestContext, request: Any) -> 
         error_message=None,
         resources=[_Acls.DescribeAclsResource(*resource, acls) for resource, acls in resources.items()],
     )
+
+
+def _check_that_rights_are_on(kafka: Kafka) -> None:
+    if not kafka.services.authorizer.is_on:
+        raise SecurityDisabled("rights are not checked here: authorization=acl turns that on")
 
 
 def _filter(of_kafka: Any) -> m.AclFilter | None:
@@ -86,52 +89,33 @@ def _pattern(rule: m.AclBinding) -> int:
 
 async def create_acls(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
     """Add rules."""
-    if not kafka.services.authorizer.is_on:
-        return _Created(results=[_Created.AclCreationResult(*_SECURITY_IS_OFF) for _ in request.creations])
-    refused: dict[int, str] = {}
-    rules = []
-    for index, each in enumerate(request.creations):
-        if each.host != EVERY_HOST:
-            refused[index] = f"a rule for the host {each.host[:100]!r}: rules are for all hosts (*) here"
-        elif each.resource_pattern_type not in (LITERAL, PREFIXED) or each.permission_type not in (DENY, ALLOW):
-            refused[index] = "a rule is literal (3) or prefixed (4), and denies (2) or allows (3)"
-        else:
-            is_prefix, is_allowed = each.resource_pattern_type == PREFIXED, each.permission_type == ALLOW
-            rules.append(
-                m.AclBinding(
-                    each.principal, each.operation, each.resource_type, each.resource_name, is_prefix, is_allowed
-                )
-            )
-    created = iter((await kafka.ask(context, m.CreateAclsRequest(rules))).results if rules else ())
-    results = []
-    for index in range(len(request.creations)):
-        if index in refused:
-            results.append(_Created.AclCreationResult(ErrorCode.INVALID_REQUEST, refused[index]))
-        else:
-            done = next(created)
-            results.append(_Created.AclCreationResult(done.error_code, done.error_message or None))
-    return _Created(results=results)
+    _check_that_rights_are_on(kafka)
+    results = await kafka.ask_for_each(context, request.creations, _binding, m.CreateAclsRequest)
+    return answered("CreateAcls", request, results)
 
 
-def create_acls_failed(request: Any, error: ApiError) -> m.Message:
-    """Every rule has the error."""
-    return _Created(results=[_Created.AclCreationResult(error.code, str(error)) for _ in request.creations])
+def _binding(rule: Any) -> m.AclBinding:
+    """Return the rule as warmlog has it. InvalidRequest for one that there cannot be."""
+    if rule.host != EVERY_HOST:
+        raise InvalidRequest(f"a rule for the host {rule.host[:100]!r}: rules are for all hosts (*) here")
+    if rule.resource_pattern_type not in (LITERAL, PREFIXED) or rule.permission_type not in (DENY, ALLOW):
+        raise InvalidRequest("a rule is literal (3) or prefixed (4), and denies (2) or allows (3)")
+    is_prefix, is_allowed = rule.resource_pattern_type == PREFIXED, rule.permission_type == ALLOW
+    return m.AclBinding(rule.principal, rule.operation, rule.resource_type, rule.resource_name, is_prefix, is_allowed)
 
 
 async def delete_acls(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
     """Remove the rules that each filter fits."""
-    result = _Deleted.DeleteAclsFilterResult
-    if not kafka.services.authorizer.is_on:
-        return _Deleted(filter_results=[result(*_SECURITY_IS_OFF) for _ in request.filters])
+    _check_that_rights_are_on(kafka)
     if len(request.filters) > MAX_FILTERS:
         raise InvalidRequest(f"{len(request.filters)} filters in one request, {MAX_FILTERS} are allowed")
-    results = []
+    results: list[Any] = []
     for each in request.filters:
         try:
             wanted = _filter(each)
             removed = (await kafka.ask(context, m.DeleteAclsRequest([wanted]))).acls if wanted is not None else []
         except ApiError as error:
-            results.append(result(error.code, str(error)))
+            results.append(refused(error))
             continue
         matching = [
             _Deleted.DeleteAclsMatchingAcl(
@@ -147,13 +131,8 @@ async def delete_acls(kafka: Kafka, context: RequestContext, request: Any) -> m.
             )
             for rule in removed
         ]
-        results.append(result(0, None, matching))
-    return _Deleted(filter_results=results)
-
-
-def delete_acls_failed(request: Any, error: ApiError) -> m.Message:
-    """Every filter has the error."""
-    return _Deleted(filter_results=[_Deleted.DeleteAclsFilterResult(error.code, str(error)) for _ in request.filters])
+        results.append(_Deleted.DeleteAclsFilterResult(0, None, matching))
+    return answered("DeleteAcls", request, results)
 
 
 # --- quotas ---------------------------------------------------------------------------------------------------
@@ -192,18 +171,9 @@ def _fits(entity: dict[str, str], components: Iterable[Any], *, is_strict: bool)
 
 async def alter_client_quotas(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
     """Change quotas of bytes, each entity independently."""
-    results: list[tuple[int, str | None]] = [(0, None)] * len(request.entries)
-    wanted: dict[int, m.ClientQuota] = {}
-    for index, entry in enumerate(request.entries):
-        try:
-            wanted[index] = _quota(entry)
-        except ApiError as error:
-            results[index] = error.code, str(error)
-    if wanted and not request.validate_only:
-        altered = await kafka.ask(context, m.AlterClientQuotasRequest(list(wanted.values())))
-        for index, done in zip(wanted, altered.quotas, strict=True):
-            results[index] = done.error_code, done.error_message or None
-    return _altered_quotas(request, results)
+    message = None if request.validate_only else m.AlterClientQuotasRequest
+    results = await kafka.ask_for_each(context, request.entries, _quota, message)
+    return answered("AlterClientQuotas", request, results)
 
 
 def _quota(entry: Any) -> m.ClientQuota:
@@ -221,21 +191,6 @@ def _quota(entry: Any) -> m.ClientQuota:
             raise InvalidRequest(f"{op.key}: {op.value} is not allowed, it must be at least 1")
         limits.append(m.QuotaLimit(op.key, 0 if op.remove else int(op.value)))
     return m.ClientQuota(names.get(USER), names.get(CLIENT_ID), limits)
-
-
-def alter_client_quotas_failed(request: Any, error: ApiError) -> m.Message:
-    """Every entity has the error."""
-    return _altered_quotas(request, [(error.code, str(error)) for _ in request.entries])
-
-
-def _altered_quotas(request: Any, results: list[tuple[int, str | None]]) -> m.Message:
-    part = _AlteredQuotas.EntityData
-    return _AlteredQuotas(
-        entries=[
-            _AlteredQuotas.EntryData(code, text, [part(each.entity_type, each.entity_name) for each in entry.entity])
-            for entry, (code, text) in zip(request.entries, results, strict=True)
-        ]
-    )
 
 
 # --- users ----------------------------------------------------------------------------------------------------
@@ -267,20 +222,20 @@ def _user(name: str, error: ApiError) -> Any:
 async def alter_user_scram_credentials(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
     """Give users passwords, or take them; a user without any is deleted."""
     present = {user.name: user for user in (await kafka.ask(context, m.ListUsersRequest())).users}
+    changes = _changes(request)
+
+    def altered(name: str) -> m.AlteredUser:
+        return _altered_user(kafka, name, present.get(name), changes[name])
+
+    return _altered_users(changes, await kafka.ask_for_each(context, changes, altered, m.AlterUsersRequest))
+
+
+def _changes(request: Any) -> dict[str, list[Any]]:
+    """Return what is asked for by user."""
     changes: dict[str, list[Any]] = {}
     for each in (*request.deletions, *request.upsertions):
         changes.setdefault(each.name, []).append(each)
-    results: dict[str, tuple[int, str | None]] = {}
-    wanted: list[m.AlteredUser] = []
-    for name, of_user in changes.items():
-        try:
-            wanted.append(_altered_user(kafka, name, present.get(name), of_user))
-        except ApiError as error:
-            results[name] = error.code, str(error)
-    if wanted:
-        altered = await kafka.ask(context, m.AlterUsersRequest(wanted))
-        results |= {each.name: (each.error_code, each.error_message or None) for each in altered.users}
-    return _altered_users(changes, results)
+    return changes
 
 
 def _altered_user(kafka: Kafka, name: str, present: m.ListedUser | None, changes: list[Any]) -> m.AlteredUser:
@@ -309,10 +264,14 @@ def _altered_user(kafka: Kafka, name: str, present: m.ListedUser | None, changes
 
 def alter_user_scram_credentials_failed(request: Any, error: ApiError) -> m.Message:
     """Every user has the error."""
-    names = dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
-    return _altered_users(names, dict.fromkeys(names, (error.code, str(error))))
+    return _altered_users(_changes(request), repeat(refused(error)))
 
 
-def _altered_users(names: Iterable[str], results: dict[str, tuple[int, str | None]]) -> m.Message:
+def _altered_users(names: Iterable[str], results: Iterable[Any]) -> m.Message:
     result = _AlteredUsers.AlterUserScramCredentialsResult
-    return _AlteredUsers(results=[result(name, *results[name]) for name in names])
+    return _AlteredUsers(
+        results=[
+            result(name, each.error_code, each.error_message or None)
+            for name, each in zip(names, results, strict=False)
+        ]
+    )

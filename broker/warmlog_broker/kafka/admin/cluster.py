@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from warmlog_broker.kafka.cluster import NOT_ASKED_FOR, authorized_operations
+from warmlog_broker.kafka.cluster import address_of, authorized_operations
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import Ready, RequestContext, Response, then
 from warmlog_protocol import messages as m
@@ -12,15 +12,6 @@ from warmlog_protocol.kafka.schema import API
 
 BROKERS = 1
 """The type of endpoints that are asked for; 2 are controllers, which brokers are not."""
-CLUSTER_OPERATIONS = (
-    m.Operation.CREATE,
-    m.Operation.ALTER,
-    m.Operation.DESCRIBE,
-    m.Operation.CLUSTER_ACTION,
-    m.Operation.DESCRIBE_CONFIGS,
-    m.Operation.ALTER_CONFIGS,
-    m.Operation.IDEMPOTENT_WRITE,
-)
 
 _Cluster = API["DescribeCluster"].response
 _Reassignments = API["ListPartitionReassignments"].response
@@ -35,18 +26,17 @@ def describe_cluster(kafka: Kafka, context: RequestContext, request: Any) -> Res
         return _Cluster(error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, error_message=text)
 
     def back(described: Any) -> Ready:
-        operations = NOT_ASKED_FOR
-        if request.include_cluster_authorized_operations:
-            kind, name = m.ResourceType.CLUSTER, m.CLUSTER_NAME
-            operations = authorized_operations(kafka, context, CLUSTER_OPERATIONS, kind, name)
-        addresses = [
-            (each.node_id, *((each.host, each.port) if each.host else context.reached)) for each in described.brokers
-        ]
+        shows_rights = request.include_cluster_authorized_operations
+        rights = authorized_operations(
+            kafka, context, m.ResourceType.CLUSTER, m.CLUSTER_NAME, is_asked_for=shows_rights
+        )
         return _Cluster(
             cluster_id=described.cluster_id,
             controller_id=described.controller_id,
-            brokers=[_Cluster.DescribeClusterBroker(*address) for address in addresses],
-            cluster_authorized_operations=operations,
+            brokers=[
+                _Cluster.DescribeClusterBroker(each.node_id, *address_of(context, each)) for each in described.brokers
+            ],
+            cluster_authorized_operations=rights,
         )
 
     return then(kafka.call(context, m.MetadataRequest([])), back)

@@ -14,6 +14,7 @@ from warmlog_broker.kafka.admin.setting_names import (
     FOREIGN_DYNAMIC_SETTINGS,
     FOREIGN_TOPIC_SETTINGS,
 )
+from warmlog_broker.kafka.responses import Result, answered, refused
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import RequestContext
 from warmlog_protocol import messages as m
@@ -32,8 +33,6 @@ STRING = 2
 
 _Described = API["DescribeConfigs"].response
 _Entry = _Described.DescribeConfigsResourceResult
-_Altered = API["AlterConfigs"].response
-_AlteredBySteps = API["IncrementalAlterConfigs"].response
 _log = logging.getLogger(__name__)
 
 
@@ -150,14 +149,6 @@ def _shown(entry: Any, request: Any) -> Any:
     return replace(entry, synonyms=synonyms, documentation=documentation)
 
 
-def describe_configs_failed(request: Any, error: ApiError) -> m.Message:
-    """Every resource has the error."""
-    result = _Described.DescribeConfigsResult
-    return _Described(
-        results=[result(error.code, str(error), each.resource_type, each.resource_name) for each in request.resources]
-    )
-
-
 Changes = tuple[dict[str, str], list[str]]
 """The settings of one resource to be set, and to be unset."""
 
@@ -169,12 +160,7 @@ async def alter_configs(kafka: Kafka, context: RequestContext, request: Any) -> 
         wanted = {each.name: _value(each) for each in resource.configs}
         return wanted, [name for name in _own_settings(kafka, resource) if name not in wanted]
 
-    return _Altered(responses=await _alter(kafka, context, request, changes, _Altered.AlterConfigsResourceResponse))
-
-
-def alter_configs_failed(request: Any, error: ApiError) -> m.Message:
-    """Every resource has the error."""
-    return _Altered(responses=_all_failed(request, error, _Altered.AlterConfigsResourceResponse))
+    return await _alter(kafka, context, "AlterConfigs", request, changes)
 
 
 async def incremental_alter_configs(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
@@ -194,17 +180,7 @@ async def incremental_alter_configs(kafka: Kafka, context: RequestContext, reque
                 wanted[each.name] = _changed_list(kafka, resource, each)
         return wanted, unset
 
-    result = _AlteredBySteps.AlterConfigsResourceResponse
-    return _AlteredBySteps(responses=await _alter(kafka, context, request, changes, result))
-
-
-def incremental_alter_configs_failed(request: Any, error: ApiError) -> m.Message:
-    """Every resource has the error."""
-    return _AlteredBySteps(responses=_all_failed(request, error, _AlteredBySteps.AlterConfigsResourceResponse))
-
-
-def _all_failed(request: Any, error: ApiError, result: Any) -> list[Any]:
-    return [result(error.code, str(error), each.resource_type, each.resource_name) for each in request.resources]
+    return await _alter(kafka, context, "IncrementalAlterConfigs", request, changes)
 
 
 def _value(config: Any) -> str:
@@ -240,10 +216,10 @@ def _changed_list(kafka: Kafka, resource: Any, config: Any) -> str:
 
 
 async def _alter(
-    kafka: Kafka, context: RequestContext, request: Any, changes: Callable[[Any], Changes], result: Any
-) -> list[Any]:
+    kafka: Kafka, context: RequestContext, api_name: str, request: Any, changes: Callable[[Any], Changes]
+) -> m.Message:
     """Alter each resource independently."""
-    errors: dict[int, ApiError] = {}
+    results: list[Any] = [Result()] * len(request.resources)
     topics: dict[int, m.AlteredTopic] = {}
     for index, resource in enumerate(request.resources):
         try:
@@ -260,21 +236,12 @@ async def _alter(
             else:
                 raise InvalidRequest(f"resources of type {resource.resource_type} have no settings here")
         except ApiError as error:
-            errors[index] = error
+            results[index] = refused(error)
     if topics:
         altered = await kafka.ask(context, m.AlterTopicsRequest(list(topics.values()), request.validate_only))
         for index, each in zip(topics, altered.topics, strict=True):
-            if each.error_code != ErrorCode.NONE:
-                errors[index] = error_from_code(each.error_code, each.error_message)
-    return [
-        result(
-            errors[index].code if index in errors else 0,
-            str(errors[index]) if index in errors else None,
-            resource.resource_type,
-            resource.resource_name,
-        )
-        for index, resource in enumerate(request.resources)
-    ]
+            results[index] = each
+    return answered(api_name, request, results)
 
 
 async def _alter_broker(

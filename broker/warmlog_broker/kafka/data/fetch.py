@@ -76,7 +76,7 @@ def fetch(kafka: Kafka, context: RequestContext, request: Any) -> Response:
         columnar = with_columns(fetched.slices)
         if not columnar:
             return _respond(request, names, parts, slices)
-        return _converted(kafka, context, request, names, parts, slices, columnar)
+        return _converted(kafka, context, request, names, wanted, parts, slices, columnar)
 
     return then(kafka.call(context, message), back)
 
@@ -86,6 +86,7 @@ async def _converted(
     context: RequestContext,
     request: Any,
     names: list[str | None],
+    wanted: list[m.FetchPartition],
     parts: list[m.FetchedPartition],
     slices: list[Any],
     columnar: list[int],
@@ -95,12 +96,6 @@ async def _converted(
     As in a read, the first partition that has any batch gets at least one. If the connection ends, the conversion does.
     """
     services = kafka.services
-    limits_bytes = [
-        part.partition_max_bytes
-        for topic, name in zip(request.topics, names, strict=True)
-        if name is not None
-        for part in topic.partitions
-    ]
     unconverted = set(columnar)
     rows_bytes = slices_bytes([each for index, each in enumerate(slices) if index not in unconverted])
     left_bytes = min(request.max_bytes, services.config.fetch_max_bytes) - rows_bytes
@@ -109,7 +104,7 @@ async def _converted(
         convert = partial(
             in_rows,
             slices[index],
-            min(limits_bytes[index], left_bytes),
+            min(wanted[index].max_bytes, left_bytes),
             kafka.converted.rows_of,
             min_one_batch=index < first,
             is_over=lambda: context.life.is_over,
@@ -155,22 +150,14 @@ def _respond(
 
 
 def _answer(part: m.FetchedPartition, size_bytes: int, isolation: int) -> Any:
-    aborted = None
-    if isolation == m.IsolationLevel.READ_COMMITTED:
-        aborted = [
-            _Response.AbortedTransaction(each.producer_id, each.first_offset) for each in part.aborted_transactions
-        ]
-    diverging = None
-    if part.diverging is not None:
-        diverging = _Response.EpochEndOffset(part.diverging.epoch, part.diverging.end_offset)
     return _Partition(
         part.partition,
         part.error_code,
         part.high_watermark,
         part.last_stable_offset,
         part.log_start_offset,
-        diverging,
-        aborted_transactions=aborted,
+        part.diverging,
+        aborted_transactions=part.aborted_transactions if isolation == m.IsolationLevel.READ_COMMITTED else None,
         records=size_bytes,
     )
 
@@ -197,17 +184,4 @@ def _gap(first_offset: int, next_offset: int, leader_epoch: int) -> bytes:
             base_sequence=NO_SEQUENCE,
             record_count=0,
         )
-    )
-
-
-def fetch_failed(request: Any, error: ApiError) -> m.Message:
-    """Every partition has the error."""
-    return _Response(
-        error_code=error.code,
-        responses=[
-            _Response.FetchableTopicResponse(
-                topic.topic, topic.topic_id, [_refused(part.partition, error.code) for part in topic.partitions]
-            )
-            for topic in request.topics
-        ],
     )

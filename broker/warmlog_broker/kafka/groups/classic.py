@@ -5,6 +5,7 @@ from typing import Any
 from warmlog_broker.coordinator.classic import messages as c
 from warmlog_broker.coordinator.group.classic_groups import ClassicGroups
 from warmlog_broker.gate.asker import Asker
+from warmlog_broker.kafka.responses import Result, answered
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import Ready, RequestContext, Response, then
 from warmlog_protocol.errors import ApiError, MemberIdRequired
@@ -14,7 +15,6 @@ from warmlog_protocol.messages import Operation, ResourceType
 _Joined = API["JoinGroup"].response
 _Synced = API["SyncGroup"].response
 _Alive = API["Heartbeat"].response
-_Left = API["LeaveGroup"].response
 ASKS_FOR_ID_FROM = 4
 """JoinGroup: from this version on a new member is told its id first (KIP-394)."""
 SKIPS_FROM = 9
@@ -99,14 +99,7 @@ def leave_group(kafka: Kafka, context: RequestContext, request: Any) -> Response
         leaving = [c.LeavingMember(request.member_id)]
 
     def back(left: Any) -> Ready:
-        if request.api_version < MANY_LEAVE_FROM:
-            return _Left(error_code=left.error_codes[0])
-        return _Left(
-            members=[
-                _Left.MemberResponse(each.member_id, each.group_instance_id, code)
-                for each, code in zip(request.members, left.error_codes, strict=True)
-            ]
-        )
+        return answered("LeaveGroup", request, map(Result, left.error_codes))
 
     groups = _classic(kafka, context, "LeaveGroup", request.group_id)
     return then(groups.leave(c.LeaveGroupRequest(request.group_id, leaving)), back)
@@ -114,6 +107,5 @@ def leave_group(kafka: Kafka, context: RequestContext, request: Any) -> Response
 
 def _classic(kafka: Kafka, context: RequestContext, api: str, group: str) -> ClassicGroups:
     """Return the classic members of groups, if the principal may be one: as for GroupHeartbeat."""
-    if kafka.services.authorizer.is_on:
-        Asker(kafka.services, context, api).require(Operation.READ, ResourceType.GROUP, group)
+    Asker(kafka.services, context, api).require(Operation.READ, ResourceType.GROUP, group)
     return kafka.services.coordinators.groups.classic

@@ -32,15 +32,11 @@ def consumer_group_heartbeat(kafka: Kafka, context: RequestContext, request: Any
     )
 
     def back(told: Any) -> Ready:
-        assignment = None
-        if told.assignment is not None:
-            parts = [_Alive.TopicPartitions(each.topic_id, each.partitions) for each in told.assignment]
-            assignment = _Alive.Assignment(parts)
         return _Alive(
             member_id=member_id,
             member_epoch=told.member_epoch,
             heartbeat_interval_ms=told.heartbeat_interval_ms,
-            assignment=assignment,
+            assignment=None if told.assignment is None else _Alive.Assignment(told.assignment),
         )
 
     return then(kafka.call(context, message), back)

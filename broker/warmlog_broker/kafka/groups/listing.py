@@ -3,11 +3,11 @@
 from typing import Any
 
 from warmlog_broker.coordinator.classic.consumer_protocol import assignment, subscription
-from warmlog_broker.gate.asker import Asker
+from warmlog_broker.kafka.cluster import authorized_operations
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import Ready, RequestContext, Response, then
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import ApiError, ErrorCode
+from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.kafka.schema import API
 
 STATES = {
@@ -25,20 +25,11 @@ CLASSIC, CONSUMER = "Classic", "Consumer"
 """Kinds of groups; one without members is of neither, and is said to be classic."""
 SAYS_NOT_FOUND_FROM = 6
 """DescribeGroups: before this version a group that does not exist is dead, and no error."""
-GROUP_OPERATIONS = (
-    m.Operation.READ,
-    m.Operation.DELETE,
-    m.Operation.DESCRIBE,
-    m.Operation.DESCRIBE_CONFIGS,
-    m.Operation.ALTER_CONFIGS,
-)
-NOT_ASKED_FOR = -(2**31)
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 _Listed = API["ListGroups"].response
 _Described = API["DescribeGroups"].response
 _Consumers = API["ConsumerGroupDescribe"].response
-_Removed = API["DeleteGroups"].response
 
 
 def list_groups(kafka: Kafka, context: RequestContext, request: Any) -> Response:
@@ -81,7 +72,7 @@ def _described(kafka: Kafka, context: RequestContext, request: Any, group: m.Des
         group.protocol_type,
         group.assignor if group.members else "",
         [_member(group, member) for member in group.members],
-        _operations(kafka, context, group.group) if request.include_authorized_operations else NOT_ASKED_FOR,
+        _rights(kafka, context, request, group),
     )
 
 
@@ -95,16 +86,9 @@ def _member(group: m.DescribedGroup, member: m.GroupMember) -> Any:
     )
 
 
-def _operations(kafka: Kafka, context: RequestContext, group: str) -> int:
-    """Return what the principal may do with a group, a bit for each operation."""
-    asker, is_free = Asker(kafka.services, context, "DescribeGroups"), not kafka.services.authorizer.is_on
-    may = [each for each in GROUP_OPERATIONS if is_free or asker.may(each, m.ResourceType.GROUP, group)]
-    return sum(1 << each for each in may)
-
-
-def describe_groups_failed(request: Any, error: ApiError) -> Any:
-    """Every group has the error."""
-    return _Described(groups=[_Described.DescribedGroup(error.code, str(error), each) for each in request.groups])
+def _rights(kafka: Kafka, context: RequestContext, request: Any, group: m.DescribedGroup) -> int:
+    is_asked_for = request.include_authorized_operations
+    return authorized_operations(kafka, context, m.ResourceType.GROUP, group.group, is_asked_for=is_asked_for)
 
 
 def consumer_group_describe(kafka: Kafka, context: RequestContext, request: Any) -> Response:
@@ -132,7 +116,7 @@ def _described_consumers(kafka: Kafka, context: RequestContext, request: Any, gr
         group.target_epoch,
         group.assignor,
         [_consumer(member) for member in group.members],
-        _operations(kafka, context, group.group) if request.include_authorized_operations else NOT_ASKED_FOR,
+        _rights(kafka, context, request, group),
     )
 
 
@@ -158,21 +142,6 @@ def _assignment(topics: list[m.TopicPartitions]) -> Any:
     )
 
 
-def consumer_group_describe_failed(request: Any, error: ApiError) -> Any:
-    """Every group has the error."""
-    return _Consumers(groups=[_Consumers.DescribedGroup(error.code, str(error), each) for each in request.group_ids])
-
-
 def delete_groups(kafka: Kafka, context: RequestContext, request: Any) -> Response:
     """Delete groups without members, with their offsets."""
-
-    def back(deleted: Any) -> Ready:
-        results = [_Removed.DeletableGroupResult(each.group, each.error_code) for each in deleted.groups]
-        return _Removed(results=results)
-
-    return then(kafka.call(context, m.DeleteGroupsRequest(request.groups_names)), back)
-
-
-def delete_groups_failed(request: Any, error: ApiError) -> Any:
-    """Every group has the error."""
-    return _Removed(results=[_Removed.DeletableGroupResult(each, error.code) for each in request.groups_names])
+    return kafka.pass_on(context, "DeleteGroups", request, m.DeleteGroupsRequest(request.groups_names))

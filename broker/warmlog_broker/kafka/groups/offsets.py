@@ -1,10 +1,13 @@
 """OffsetCommit, OffsetFetch and OffsetDelete: what groups have committed, of whatever kind their members are."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
+from functools import partial
+from itertools import repeat
 from typing import Any
 
+from warmlog_broker.kafka.responses import Result, answered
 from warmlog_broker.kafka.translators import Kafka
-from warmlog_broker.network.request import Ready, RequestContext, Response, then
+from warmlog_broker.network.request import RequestContext, Response, then
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, ErrorCode, TopicAuthorizationFailed, UnstableOffsetCommit
 from warmlog_protocol.kafka.schema import API, NO_UUID
@@ -19,9 +22,9 @@ EPOCHS_FROM = 9
 """OffsetCommit: from this version on it knows members with an epoch (KIP-848)."""
 NOBODY = -1
 
-_Committed = API["OffsetCommit"].response
+_Group = API["OffsetFetch"].request.OffsetFetchRequestGroup
 _Fetched = API["OffsetFetch"].response
-_Deleted = API["OffsetDelete"].response
+_Part = _Fetched.OffsetFetchResponsePartitions
 
 
 def offset_commit(kafka: Kafka, context: RequestContext, request: Any) -> Response:
@@ -38,17 +41,17 @@ def offset_commit(kafka: Kafka, context: RequestContext, request: Any) -> Respon
         request.group_instance_id or "",
         takes_any_offset=True,
     )
-
-    def back(committed: Any) -> Ready:
-        codes = iter([each.error_code for each in committed.partitions])
-        return _committed(request, lambda: commit_code(next(codes), request))
-
-    return then(kafka.call(context, message), back)
+    return then(kafka.call(context, message), partial(committed_offsets, "OffsetCommit", request))
 
 
-def offset_commit_failed(request: Any, error: ApiError) -> Any:
+def offset_commit_failed(request: Any, error: ApiError) -> m.Message:
     """Every partition has the error."""
-    return _committed(request, lambda: commit_code(error.code, request))
+    return answered("OffsetCommit", request, repeat(Result(commit_code(error.code, request))))
+
+
+def committed_offsets(api_name: str, request: Any, committed: Any) -> m.Message:
+    """Return the response to an OffsetCommit or TxnOffsetCommit."""
+    return answered(api_name, request, [Result(commit_code(each.error_code, request)) for each in committed.partitions])
 
 
 def offsets_in(request: Any) -> list[m.OffsetCommitPartition]:
@@ -68,20 +71,6 @@ def offsets_in(request: Any) -> list[m.OffsetCommitPartition]:
     ]
 
 
-def _committed(request: Any, code: Callable[[], int]) -> m.Message:
-    response: m.Message = _Committed(
-        topics=[
-            _Committed.OffsetCommitResponseTopic(
-                topic.name,
-                topic.topic_id,
-                [_Committed.OffsetCommitResponsePartition(part.partition_index, code()) for part in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
-    return response
-
-
 def commit_code(code: int, request: Any) -> int:
     """Return what Kafka says in this version: who is no member is UNKNOWN_MEMBER_ID if the group has some."""
     if code == ErrorCode.NON_EMPTY_GROUP:
@@ -91,78 +80,42 @@ def commit_code(code: int, request: Any) -> int:
     return code
 
 
-async def offset_fetch(kafka: Kafka, context: RequestContext, request: Any) -> Any:
+async def offset_fetch(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
     """Return committed offsets: -1 for a partition, topic or group without any, which is no error."""
     if request.api_version >= MANY_GROUPS_FROM:
-        groups = [await _of_group(kafka, context, request, group) for group in request.groups]
-        return _Fetched(groups=groups)
-    parts, error_code = await _offsets(kafka, context, request, request.group_id, request.topics, "", NOBODY)
-    if error_code and request.api_version < GROUP_ERRORS_FROM:
-        return _with_error(request, error_code)
-    topics = [
-        _Fetched.OffsetFetchResponseTopic(name, [_Fetched.OffsetFetchResponsePartition(*each) for each in found])
-        for _, name, found in parts
-    ]
-    return _Fetched(topics=topics, error_code=error_code)
+        return _Fetched(groups=[await _of_group(kafka, context, request, group) for group in request.groups])
+    group = await _of_group(kafka, context, request, _Group(request.group_id, topics=request.topics))
+    if group.error_code and request.api_version < GROUP_ERRORS_FROM:
+        return answered("OffsetFetch", request, repeat(Result(group.error_code)))
+    return _Fetched(topics=group.topics, error_code=group.error_code)
 
 
 async def _of_group(kafka: Kafka, context: RequestContext, request: Any, group: Any) -> Any:
-    parts, error_code = await _offsets(
-        kafka, context, request, group.group_id, group.topics, group.member_id or "", group.member_epoch
-    )
-    topics = [
-        _Fetched.OffsetFetchResponseTopics(
-            name, topic_id, [_Fetched.OffsetFetchResponsePartitions(*each) for each in found]
-        )
-        for topic_id, name, found in parts
-    ]
-    return _Fetched.OffsetFetchResponseGroup(group.group_id, topics, error_code)
-
-
-_Part = tuple[int, int, int, str | None, int]
-"""Partition, offset, leader epoch, metadata and error code, as in both forms of the response."""
-_Topic = tuple[bytes, str, list[_Part]]
-
-
-async def _offsets(
-    kafka: Kafka,
-    context: RequestContext,
-    request: Any,
-    group: str,
-    topics: Sequence[Any] | None,
-    member_id: str,
-    member_epoch: int,
-) -> tuple[list[_Topic], int]:
-    """Return the offsets of a group by topic, and the error code of all of it."""
-    wanted = None if topics is None else [_wanted(kafka, request, topic) for topic in topics]
+    """Return the offsets of a group. Its topics and partitions have the same fields in all versions."""
+    wanted = None if group.topics is None else [_wanted(kafka, request, topic) for topic in group.topics]
     known = None if wanted is None else [each for each, code in wanted if each.topic_id and not code]
-    message = m.OffsetFetchRequest(group, known, member_id, member_epoch, needs_stable=request.require_stable)
+    message = m.OffsetFetchRequest(
+        group.group_id, known, group.member_id or "", group.member_epoch, needs_stable=request.require_stable
+    )
+    refusal = ErrorCode.NONE
+    found: Iterator[m.FetchedOffset] = iter(())
     try:
-        found = (await kafka.ask(context, message)).partitions
+        found = iter((await kafka.ask(context, message)).partitions)
     except ApiError as error:
         if wanted is None or not isinstance(error, TopicAuthorizationFailed | UnstableOffsetCommit):
-            return [], int(error.code)
-        return [
-            (each.topic_id, each.topic, [_nothing(number, code or error.code) for number in each.partitions])
-            for each, code in wanted
-        ], ErrorCode.NONE
-    if wanted is None:
-        by_topic: dict[tuple[bytes, str], list[_Part]] = {}
-        for each in found:
-            by_topic.setdefault((each.topic_id, each.topic), []).append(_part(each))
-        return [(topic_id, name, parts) for (topic_id, name), parts in by_topic.items()], ErrorCode.NONE
-    results = iter(found)
-    return [
-        (
-            each.topic_id,
-            each.topic,
-            [
-                _part(next(results)) if each.topic_id and not code else _nothing(number, code)
-                for number in each.partitions
-            ],
+            return _Fetched.OffsetFetchResponseGroup(group.group_id, error_code=error.code)
+        refusal = error.code
+    topics: dict[tuple[str, bytes], list[Any]] = {}
+    for topic, code in wanted or ():
+        is_told = topic.topic_id and not code and not refusal
+        topics.setdefault((topic.topic, topic.topic_id), []).extend(
+            _part(next(found)) if is_told else _Part(number, m.NO_COMMITTED_OFFSET, error_code=code or refusal)
+            for number in topic.partitions
         )
-        for each, code in wanted
-    ], ErrorCode.NONE
+    for each in found:  # all of the group, if it names no topics
+        topics.setdefault((each.topic, each.topic_id), []).append(_part(each))
+    listed = [_Fetched.OffsetFetchResponseTopics(*topic, parts) for topic, parts in topics.items()]
+    return _Fetched.OffsetFetchResponseGroup(group.group_id, listed)
 
 
 def _wanted(kafka: Kafka, request: Any, topic: Any) -> tuple[m.TopicPartitions, int]:
@@ -176,32 +129,8 @@ def _wanted(kafka: Kafka, request: Any, topic: Any) -> tuple[m.TopicPartitions, 
     return m.TopicPartitions(b"" if found is None else found.topic_id, topic.name, numbers), ErrorCode.NONE
 
 
-def _part(each: m.FetchedOffset) -> _Part:
-    return each.partition, each.offset, each.leader_epoch, each.metadata, ErrorCode.NONE
-
-
-def _nothing(number: int, code: int) -> _Part:
-    return number, m.NO_COMMITTED_OFFSET, m.NO_LEADER_EPOCH, "", code
-
-
-def offset_fetch_failed(request: Any, error: ApiError) -> Any:
-    """Every group has the error; in the first versions, every partition."""
-    if request.api_version < GROUP_ERRORS_FROM:
-        return _with_error(request, error.code)
-    groups = [_Fetched.OffsetFetchResponseGroup(each.group_id, [], error.code) for each in request.groups]
-    return _Fetched(error_code=error.code, groups=groups)
-
-
-def _with_error(request: Any, code: int) -> Any:
-    return _Fetched(
-        topics=[
-            _Fetched.OffsetFetchResponseTopic(
-                topic.name,
-                [_Fetched.OffsetFetchResponsePartition(*_nothing(number, code)) for number in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
-    )
+def _part(each: m.FetchedOffset) -> Any:
+    return _Part(each.partition, each.offset, each.leader_epoch, each.metadata)
 
 
 def offset_delete(kafka: Kafka, context: RequestContext, request: Any) -> Response:
@@ -210,19 +139,4 @@ def offset_delete(kafka: Kafka, context: RequestContext, request: Any) -> Respon
         m.TopicPartitions(b"", topic.name, [part.partition_index for part in topic.partitions])
         for topic in request.topics
     ]
-
-    def back(deleted: Any) -> Ready:
-        codes = iter([each.error_code for each in deleted.partitions])
-        topics = [
-            _Deleted.OffsetDeleteResponseTopic(
-                topic.name,
-                [
-                    _Deleted.OffsetDeleteResponsePartition(part.partition_index, next(codes))
-                    for part in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-        return _Deleted(topics=topics)
-
-    return then(kafka.call(context, m.DeleteOffsetsRequest(request.group_id, wanted)), back)
+    return kafka.pass_on(context, "OffsetDelete", request, m.DeleteOffsetsRequest(request.group_id, wanted))

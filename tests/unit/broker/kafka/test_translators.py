@@ -12,10 +12,10 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.kafka.codec import KafkaCodec, KafkaStarted
 from warmlog_broker.kafka.translators import TRANSLATORS, Served, translator_of
 from warmlog_broker.network.request import Endpoint
-from warmlog_protocol.errors import ErrorCode, InvalidRequest
-from warmlog_protocol.kafka.compiled import reader, writer
+from warmlog_protocol.errors import ApiError, DiskFull, ErrorCode, InvalidRequest
+from warmlog_protocol.kafka.compiled import FIRST_OWN_CODE, reader, writer
 from warmlog_protocol.kafka.connection import KafkaRequest
-from warmlog_protocol.kafka.schema import API
+from warmlog_protocol.kafka.schema import API, Api
 
 each_api = pytest.mark.parametrize("name", TRANSLATORS)
 
@@ -32,10 +32,9 @@ def test_a_request_that_fails_as_a_whole_has_a_response_with_the_error(name: str
     api = API[name]
     version = data.draw(st.integers(api.versions.first, api.versions.last))
     request = data.draw(messages(name, "request", version))
-    response = Served({}, {}).failed(api, request, InvalidRequest("the reason"))
-    written = b"".join(writer(name, "response", version)(response))
-    codes = set(_codes(reader(name, "response", version)(written, 10_000)))
+    codes = _codes_told(api, version, request, InvalidRequest("the reason"))
     assert codes <= {ErrorCode.INVALID_REQUEST, ErrorCode.NONE}
+    assert max(_codes_told(api, version, request, DiskFull("one of warmlog's own codes")), default=0) < FIRST_OWN_CODE
     has_own_code = any(
         each.name == "error_code" and version in each.versions for each in api.structs["response"]["response"]
     )
@@ -43,13 +42,19 @@ def test_a_request_that_fails_as_a_whole_has_a_response_with_the_error(name: str
         assert ErrorCode.INVALID_REQUEST in codes
 
 
+def _codes_told(api: Api, version: int, request: Any, error: ApiError) -> set[int]:
+    response = Served({}, {}).failed(api, request, error)
+    written = b"".join(writer(api.name, "response", version)(response))
+    return set(_codes(reader(api.name, "response", version)(written, 10_000)))
+
+
 def _codes(value: Any) -> list[int]:
     """All error codes in a message."""
     if isinstance(value, list):
         return [code for each in value for code in _codes(each)]
     fields = getattr(value, "__struct_fields__", ())
-    own = [getattr(value, each) for each in fields if each == "error_code"]
-    return own + [code for each in fields if each != "error_code" for code in _codes(getattr(value, each))]
+    own = [getattr(value, each) for each in fields if each.endswith("error_code")]
+    return own + [code for each in fields if not each.endswith("error_code") for code in _codes(getattr(value, each))]
 
 
 def test_a_request_that_waits_is_not_kept_for_an_error_that_does_not_need_it() -> None:
