@@ -35,18 +35,16 @@ class KafkaCodec(KafkaConnection):
             max_request_bytes=config.request_header_max_bytes,
             max_items=config.request_max_items,
         )
-        self._endpoints = served.endpoints
-        self._keeps = served.keeps
-        self._failed = served.failed
+        self._translators = served
         self._client_id: str | None = None
 
     def begin(self, request: KafkaRequest) -> KafkaStarted:
         started = KafkaStarted(
-            self._endpoints[request.api.key],
+            self._translators.endpoints[request.api.key],
             request.correlation_id,
             api=request.api,
             version=request.version,
-            message=request.message if self._keeps(request.api, request.version) else None,
+            message=request.message if self._translators.keeps(request.api, request.version) else None,
         )
         if request.client_id != self._client_id:
             started.client_name = self._client_id = request.client_id
@@ -73,4 +71,4 @@ class KafkaCodec(KafkaConnection):
 
     def encode_error(self, request: StartedRequest, error: ApiError) -> Pieces:
         assert isinstance(request, KafkaStarted)
-        return self.encode(request, self._failed(request.api, request.message, error), ())
+        return self.encode(request, self._translators.failed(request.api, request.message, error), ())

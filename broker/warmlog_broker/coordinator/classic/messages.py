@@ -47,7 +47,6 @@ class JoinGroupResponse(Message, frozen=True):
     member_id: str
     members: list[JoinedMember]
     skip_assignment: bool = False
-    throttle_ms: int = 0
 
 
 class SyncGroupRequest(Message, frozen=True):
@@ -68,7 +67,6 @@ class SyncGroupResponse(Message, frozen=True):
     protocol_type: str
     protocol: str
     assignment: bytes
-    throttle_ms: int = 0
 
 
 class HeartbeatRequest(Message, frozen=True):
@@ -81,7 +79,7 @@ class HeartbeatRequest(Message, frozen=True):
 
 
 class HeartbeatResponse(Message, frozen=True):
-    throttle_ms: int = 0
+    """Nothing has happened."""
 
 
 class LeavingMember(NamedTuple):
@@ -100,4 +98,3 @@ class LeaveGroupResponse(Message, frozen=True):
     """An error code for each member, in the order of the request."""
 
     error_codes: list[int]
-    throttle_ms: int = 0

@@ -60,9 +60,8 @@ async def topic_entries(
         if each.error_code != ErrorCode.NONE:
             found[each.name] = error_from_code(each.error_code, each.error_message)
             continue
-        known = {value.name for value in each.entries}
-        foreign = {name: text for name, text in FOREIGN_TOPIC_SETTINGS.items() if name not in known}
-        found[each.name] = [_entry(value, is_broker=False) for value in each.entries] + _foreign(foreign)
+        own = [_entry(value, is_broker=False) for value in each.entries]
+        found[each.name] = _with_foreign(own, FOREIGN_TOPIC_SETTINGS)
     return found
 
 
@@ -84,10 +83,8 @@ async def _broker_entries(kafka: Kafka, context: RequestContext, name: str) -> l
     if not name:
         altered = [each for each in entries if each.config_source == OF_ALTERED_BROKER]
         return [replace(each, config_source=OF_ALTERED_DEFAULT) for each in altered]
-    known = {each.name for each in entries}
     directories = ",".join(map(str, kafka.services.config.data_paths))
-    more = {**FOREIGN_BROKER_SETTINGS, "broker.id": node_id, "log.dirs": directories}
-    return entries + _foreign({name: text for name, text in more.items() if name not in known})
+    return _with_foreign(entries, {**FOREIGN_BROKER_SETTINGS, "broker.id": node_id, "log.dirs": directories})
 
 
 def _entry(value: m.ConfigValue, *, is_broker: bool) -> Any:
@@ -109,9 +106,11 @@ def _entry(value: m.ConfigValue, *, is_broker: bool) -> Any:
     )
 
 
-def _foreign(settings: Mapping[str, str]) -> list[Any]:
-    """Return entries of settings that have no effect here."""
-    return [_Entry(name, text, False, OF_DEFAULT, config_type=STRING) for name, text in settings.items()]
+def _with_foreign(entries: list[Any], settings: Mapping[str, str]) -> list[Any]:
+    """Return entries with those of settings that have no effect here, unless there are such entries."""
+    known = {each.name for each in entries}
+    more = {name: text for name, text in settings.items() if name not in known}
+    return entries + [_Entry(name, text, False, OF_DEFAULT, config_type=STRING) for name, text in more.items()]
 
 
 async def describe_configs(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
@@ -123,7 +122,10 @@ async def describe_configs(kafka: Kafka, context: RequestContext, request: Any) 
     for resource in resources:
         name, kind = resource.resource_name, resource.resource_type
         try:
-            entries = of_topics[name] if kind == TOPIC else await _entries_of(kafka, context, kind, name)
+            if kind not in (TOPIC, BROKER):
+                text = f"resources of type {kind} have no settings here: topics (2) and the broker (4) have"
+                raise InvalidRequest(text)
+            entries = of_topics[name] if kind == TOPIC else await _broker_entries(kafka, context, name)
             if isinstance(entries, ApiError):
                 raise entries
         except ApiError as error:
@@ -134,12 +136,6 @@ async def describe_configs(kafka: Kafka, context: RequestContext, request: Any) 
         shown = [_shown(each, request) for each in entries if keys is None or each.name in keys]
         results.append(_Described.DescribeConfigsResult(0, None, kind, name, shown))
     return _Described(results=results)
-
-
-async def _entries_of(kafka: Kafka, context: RequestContext, kind: int, name: str) -> list[Any]:
-    if kind != BROKER:
-        raise InvalidRequest(f"resources of type {kind} have no settings here: topics (2) and the broker (4) have")
-    return await _broker_entries(kafka, context, name)
 
 
 def _shown(entry: Any, request: Any) -> Any:
