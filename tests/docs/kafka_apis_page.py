@@ -24,7 +24,7 @@ def page() -> str:
         first = OLDEST_PRODUCE if api.name == "Produce" else api.versions.first
         versions = str(first) if first == api.versions.last else f"{first} to {api.versions.last}"
         rows.append(f"| {api.name} | {api.key} | {versions} |\n")
-    features = [f"`{name}` {level}" for name, (level, api) in FEATURES.items() if api in TRANSLATORS]
+    features = [f"`{name}` {level}" for name, level in FEATURES.items()]
     return f"{_ABOUT}{''.join(rows)}\nFeatures that are in force: {', '.join(features)}.\n"
 
 

@@ -1,11 +1,10 @@
 """ApiVersions and Metadata: what the broker speaks, and who leads which partition."""
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from warmlog_broker.kafka.translators import TRANSLATORS, Kafka
-from warmlog_broker.network.request import Ready, RequestContext, Response, then
+from warmlog_broker.network.request import RequestContext, Response
 from warmlog_broker.replica.cluster_view import NO_LEADER
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ErrorCode
@@ -13,8 +12,8 @@ from warmlog_protocol.kafka.schema import API, NO_UUID
 
 OLDEST_PRODUCE = 0
 """Of Produce more is offered than served: librdkafka takes a broker without version 0 for one that knows no codec."""
-FEATURES = {"transaction.version": (2, "EndTxn"), "group.version": (1, "ConsumerGroupHeartbeat")}
-"""What a broker with these APIs has, in which version. Their versions begin with 1: older clients refuse a 0."""
+FEATURES = {"transaction.version": 2, "group.version": 1}
+"""What the broker has, in which version. Their versions begin with 1: older clients refuse a 0."""
 FEATURES_EPOCH = 1
 MOST_GREETINGS = 4
 """Before the authentication: clients ask again in an older version, and some for each of their parts."""
@@ -41,7 +40,6 @@ def api_versions(_kafka: Kafka, context: RequestContext, request: Any) -> Respon
     _log.debug("connection with %s: client %r %r", context.peer, name, version)
     is_known = request.api_version in API["ApiVersions"].versions
     served = sorted((API[name] for name in TRANSLATORS), key=lambda api: api.key)
-    features = {name: level for name, (level, api) in FEATURES.items() if api in TRANSLATORS}
     return _Versions(
         ErrorCode.NONE if is_known else ErrorCode.UNSUPPORTED_VERSION,
         [
@@ -50,20 +48,18 @@ def api_versions(_kafka: Kafka, context: RequestContext, request: Any) -> Respon
             )
             for api in served
         ],
-        supported_features=[_Versions.SupportedFeatureKey(name, 1, level) for name, level in features.items()],
+        supported_features=[_Versions.SupportedFeatureKey(name, 1, level) for name, level in FEATURES.items()],
         finalized_features_epoch=FEATURES_EPOCH,
-        finalized_features=[_Versions.FinalizedFeatureKey(name, level, level) for name, level in features.items()],
+        finalized_features=[_Versions.FinalizedFeatureKey(name, level, level) for name, level in FEATURES.items()],
     )
 
 
-def metadata(kafka: Kafka, context: RequestContext, request: Any) -> Response:
+async def metadata(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
     """Describe topics, by name or id, and the brokers."""
-    if request.topics is None or (not request.topics and request.api_version == 0):
-        return then(kafka.call(context, m.MetadataRequest(None, include_internal=True)), _back(kafka, context, request))
     names: list[str] = []
-    unknown: list[Any] = []
     by_id: dict[str, bytes] = {}
-    for topic in request.topics:
+    unknown: list[Any] = []
+    for topic in request.topics or ():
         name = topic.name if topic.topic_id == NO_UUID else kafka.topic_name(topic.topic_id)
         if name is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID if topic.topic_id != NO_UUID else ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -72,63 +68,38 @@ def metadata(kafka: Kafka, context: RequestContext, request: Any) -> Response:
             names.append(name)
             if topic.topic_id != NO_UUID:
                 by_id[name] = topic.topic_id
-    back = _back(kafka, context, request, unknown, by_id)
-    if request.allow_auto_topic_creation and kafka.services.config.auto_create_topics_enable:
-        missing = [name for name in dict.fromkeys(names) if kafka.services.topics.find(name) is None]
-        if missing:
-            return _create_first(kafka, context, names, missing, back)
-    return then(kafka.call(context, m.MetadataRequest(names)), back)
+    failed = await _create_missing(kafka, context, request, names)
+    means_all = request.topics is None or (not request.topics and request.api_version == 0)
+    message = m.MetadataRequest(None, include_internal=True) if means_all else m.MetadataRequest(names)
+    described = await kafka.ask(context, message)
+    topics = [
+        _Metadata.MetadataResponseTopic(topic.error_code, _no_name(request), by_id[topic.name])
+        if topic.name in by_id and topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        else _topic(kafka, context, request, topic, failed.get(topic.name))
+        for topic in described.topics
+    ]
+    return _Metadata(
+        brokers=[
+            _Metadata.MetadataResponseBroker(each.node_id, *address_of(context, each)) for each in described.brokers
+        ],
+        cluster_id=described.cluster_id,
+        controller_id=described.controller_id,
+        topics=topics + unknown,
+    )
 
 
-async def _create_first(kafka: Kafka, context: RequestContext, names: list[str], missing: list[str], back: Any) -> Any:
-    """Create what is missing, and describe it once it can be produced to."""
-    created = await kafka.ask(context, m.CreateTopicsRequest([m.NewTopic(name) for name in missing]))
-    failed = {
-        each.name: each.error_code
-        for each in created.topics
-        if each.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
-    }
-    described = await kafka.ask(context, m.MetadataRequest(names))
-    return back(described, failed)
+async def _create_missing(kafka: Kafka, context: RequestContext, request: Any, names: list[str]) -> dict[str, int]:
+    """Create topics, if clients may do so by asking for them; return error codes by topic."""
+    if not (request.allow_auto_topic_creation and kafka.services.config.auto_create_topics_enable):
+        return {}
+    missing = [m.NewTopic(name) for name in dict.fromkeys(names) if kafka.services.topics.find(name) is None]
+    created = (await kafka.ask(context, m.CreateTopicsRequest(missing))).topics if missing else []
+    return {each.name: each.error_code for each in created if each.error_code != ErrorCode.TOPIC_ALREADY_EXISTS}
 
 
 def _no_name(request: Any) -> str | None:
     """Return what stands for the name of a topic that has none, or that the principal must not learn."""
     return None if request.api_version >= NULLABLE_FROM else ""
-
-
-def _back(
-    kafka: Kafka,
-    context: RequestContext,
-    request: Any,
-    more: list[Any] | None = None,
-    by_id: Mapping[str, bytes] | None = None,
-) -> Any:
-    """Return what turns the response of the handler into Kafka's, with `more` topics after those that it has.
-
-    Those that were named `by_id` have no name if the principal must not describe them.
-    """
-    ids = by_id or {}
-
-    def back(described: Any, failed: Any = None) -> Ready:
-        topics = [
-            _Metadata.MetadataResponseTopic(topic.error_code, _no_name(request), ids[topic.name])
-            if topic.name in ids and topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            else _topic(kafka, context, request, topic, (failed or {}).get(topic.name))
-            for topic in described.topics
-        ]
-        return _Metadata(
-            brokers=[_broker(context, each) for each in described.brokers],
-            cluster_id=described.cluster_id,
-            controller_id=described.controller_id,
-            topics=topics + (more or []),
-        )
-
-    return back
-
-
-def _broker(context: RequestContext, broker: m.BrokerMetadata) -> Any:
-    return _Metadata.MetadataResponseBroker(broker.node_id, *address_of(context, broker))
 
 
 def _topic(kafka: Kafka, context: RequestContext, request: Any, topic: m.TopicMetadata, failed: int | None) -> Any:
