@@ -71,4 +71,4 @@ class KafkaCodec(KafkaConnection):
 
     def encode_error(self, request: StartedRequest, error: ApiError) -> Pieces:
         assert isinstance(request, KafkaStarted)
-        return self.encode(request, self._translators.failed(request.api, request.message, error), ())
+        return self.encode(request, self._translators.failed(request.api, request.version, request.message, error), ())

@@ -1,16 +1,18 @@
 """Responses that repeat the structure of their request: its topics with their partitions, its groups, its settings.
 
 The first list of a request belongs to the first list of its response whose elements have error codes, and so do those
-within their elements. An element has the keys of its item, and what its result has under the same names.
+within their elements. An element has the keys of its item, and what its result has under the same names; codes of
+errors are those that the version of the API knows.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import repeat
 from typing import Any
 
 from msgspec import Struct
 
+from warmlog_broker.kafka.codes import code_in
 from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.kafka.schema import API, Api, Field
 from warmlog_protocol.messages import Message
@@ -40,7 +42,7 @@ OTHER_NAMES = {
     "user": "name",
 }
 """What some fields are called in requests, or in the results of warmlog's handlers."""
-MINUS_ONE = {"base_offset", "committed_offset", "high_watermark", "low_watermark", "node_id", "port"}
+MINUS_ONE = {"base_offset", "committed_offset", "high_watermark", "low_watermark", "node_id", "port", "producer_epoch"}
 """Fields of which 0, the default of the table, would say something. Without a result they are -1."""
 _CODE = "error_code"
 
@@ -76,19 +78,18 @@ def answered(api_name: str, request: Any, results: Iterable[Any], **fields: Any)
     In a version without such items the response is the result of one.
     """
     items, remaining = _list(api_name, request.api_version), iter(results)
+    code = partial(code_in, api_name, request.api_version)
     response = API[api_name].response
     if items is None:
-        return response(**_values(next(remaining), response.__struct_fields__), **fields)
-    return response(**{items.name: _elements(items, request, remaining)}, **fields)
+        return response(**_values(next(remaining), response.__struct_fields__, code), **fields)
+    return response(**{items.name: _elements(items, request, remaining, code)}, **fields)
 
 
-def failed(api: Api, request: Any, error: ApiError) -> Message:
+def failed(api: Api, version: int, request: Any, error: ApiError) -> Message:
     """Return the response to a request that failed as a whole. `request` is None if `has_items` says so."""
     result = refused(error)
-    fields = _values(result, api.response.__struct_fields__)
-    if request is None or not has_items(api, request.api_version):
-        return api.response(**fields)
-    return answered(api.name, request, repeat(result), **fields)
+    fields = _values(result, api.response.__struct_fields__, partial(code_in, api.name, version))
+    return answered(api.name, request, repeat(result), **fields) if has_items(api, version) else api.response(**fields)
 
 
 def has_items(api: Api, version: int) -> bool:
@@ -126,14 +127,14 @@ def _has_results(api: Api, field: Field) -> bool:
     return field.is_array and any(each.name.endswith(_CODE) or _has_results(api, each) for each in inner)
 
 
-def _elements(of: _List, asked: Any, results: Iterator[Any]) -> list[Any]:
+def _elements(of: _List, asked: Any, results: Iterator[Any], code: Callable[[int], int]) -> list[Any]:
     elements = []
     for item in getattr(asked, of.asked) or ():
         values = {name: _key(item, its_name, may_be_null) for name, its_name, may_be_null in of.keys}
         if of.inner is None:
-            values |= _values(next(results), of.others)
+            values |= _values(next(results), of.others, code)
         else:
-            values[of.inner.name] = _elements(of.inner, item, results)
+            values[of.inner.name] = _elements(of.inner, item, results, code)
         elements.append(of.element(**values))
     return elements
 
@@ -143,13 +144,14 @@ def _key(item: Any, name: str, may_be_null: bool) -> Any:
     return "" if value is None and not may_be_null else value
 
 
-def _values(result: Any, names: Iterable[str]) -> dict[str, Any]:
+def _values(result: Any, names: Iterable[str], code: Callable[[int], int]) -> dict[str, Any]:
     """Return the fields that a result has, -1 for some of the others, and null for a text that is empty."""
     values = {}
     for name in names:
         own_name = OTHER_NAMES.get(name, name)
         if hasattr(result, own_name):
-            values[name] = getattr(result, own_name)
+            value = getattr(result, own_name)
+            values[name] = code(value) if own_name == _CODE else value
         elif name in MINUS_ONE:
             values[name] = -1
     if values.get("error_message") == "":

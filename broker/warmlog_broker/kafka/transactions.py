@@ -3,13 +3,10 @@
 In version 2 (KIP-890) the first batch for a partition makes it part of the transaction, and each end raises the epoch,
 which the response tells. In version 1 AddPartitionsToTxn and AddOffsetsToTxn say what will be part of it, batches and
 offsets are refused elsewhere, and the epoch stays. Each request says by its own version which of the two it belongs to.
-An error that its version does not know becomes the nearest one that it knows.
 """
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from itertools import repeat
 from typing import Any
 
 from warmlog_broker.coordinator.framework.decision import PartitionId
@@ -18,15 +15,14 @@ from warmlog_broker.coordinator.group.patterns import compile_pattern, forget_co
 from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_broker.gate.asker import Asker
 from warmlog_broker.handlers.items import handle
-from warmlog_broker.kafka.data.produce import code_in
-from warmlog_broker.kafka.groups.offsets import commit_code, committed_offsets, offsets_in
+from warmlog_broker.kafka.groups.offsets import offsets_in
 from warmlog_broker.kafka.responses import Result, answered, refused
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import Ready, RequestContext, Response, then
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.producer.producer_state import ProducerEntry
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import ApiError, ErrorCode, NotLeaderOrFollower
+from warmlog_protocol.errors import ErrorCode, NotLeaderOrFollower
 from warmlog_protocol.kafka.schema import API
 
 STATES = {"empty": "Empty", "ongoing": "Ongoing", "committing": "PrepareCommit", "aborting": "PrepareAbort"}
@@ -73,12 +69,6 @@ async def add_partitions_to_txn(kafka: Kafka, context: RequestContext, request: 
     return answered("AddPartitionsToTxn", request, map(Result, codes))
 
 
-def add_partitions_to_txn_failed(request: Any, error: ApiError) -> m.Message:
-    """Every partition has the error."""
-    code = code_in("AddPartitionsToTxn", request.api_version, error.code)
-    return answered("AddPartitionsToTxn", request, repeat(Result(code)))
-
-
 async def add_offsets_to_txn(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
     """Make a group part of the transaction, which will commit offsets of it."""
     asker = Asker(kafka.services, context, "AddOffsetsToTxn")
@@ -88,10 +78,6 @@ async def add_offsets_to_txn(kafka: Kafka, context: RequestContext, request: Any
     producer = Incarnation(request.producer_id, request.producer_epoch)
     await kafka.services.coordinators.transactions.enrol(request.transactional_id, producer, group=request.group_id)
     return _GroupAdded()
-
-
-def add_offsets_to_txn_failed(request: Any, error: ApiError) -> m.Message:
-    return _GroupAdded(error_code=code_in("AddOffsetsToTxn", request.api_version, error.code))
 
 
 def end_txn(kafka: Kafka, context: RequestContext, request: Any) -> Response:
@@ -110,10 +96,6 @@ def end_txn(kafka: Kafka, context: RequestContext, request: Any) -> Response:
     return then(kafka.call(context, message), back)
 
 
-def end_txn_failed(request: Any, error: ApiError) -> m.Message:
-    return _Ended(error_code=code_in("EndTxn", request.api_version, error.code))
-
-
 def txn_offset_commit(kafka: Kafka, context: RequestContext, request: Any) -> Response:
     """Commit offsets with the transaction. As in Kafka, one may be after the log end."""
     message = m.TxnOffsetCommitRequest(
@@ -128,15 +110,7 @@ def txn_offset_commit(kafka: Kafka, context: RequestContext, request: Any) -> Re
         takes_any_offset=True,
         is_enrolled=request.api_version < VERSION_2_FROM,
     )
-    return then(kafka.call(context, message), partial(committed_offsets, "TxnOffsetCommit", request))
-
-
-def txn_offset_commit_failed(request: Any, error: ApiError) -> m.Message:
-    """Every partition has the error."""
-    code = code_in("TxnOffsetCommit", request.api_version, commit_code(error.code, request))
-    if code == ErrorCode.CONCURRENT_TRANSACTIONS and request.api_version < VERSION_2_FROM:
-        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # older clients repeat this one
-    return answered("TxnOffsetCommit", request, repeat(Result(code)))
+    return kafka.pass_on(context, "TxnOffsetCommit", request, message)
 
 
 def list_transactions(kafka: Kafka, context: RequestContext, request: Any) -> Response:

@@ -141,10 +141,10 @@ class Served(Struct, frozen=True):
         """Whether `failed` needs the request."""
         return _failure_of(api.name) is not None or has_items(api, version)
 
-    def failed(self, api: Api, request: Any, error: ApiError) -> Message:
+    def failed(self, api: Api, version: int, request: Any, error: ApiError) -> Message:
         """Return the response to a request that failed as a whole."""
         own = _failure_of(api.name)
-        return failed(api, request, error) if own is None else own(request, error)
+        return failed(api, version, request, error) if own is None else own(request, error)
 
 
 def bind_translators(services: Services, endpoints: Mapping[type[Message], Endpoint]) -> Served:

@@ -14,7 +14,7 @@ from kafka_client import KafkaClient, rows
 from kafka_transactions import JAVA_3_9, NEWEST, OLDEST, VERSION_2, KafkaTransactions
 from waiting import wait_until
 from warmlog.blocking import Consumer, Producer
-from warmlog_broker.kafka.data.produce import code_in
+from warmlog_broker.kafka.codes import code_in
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.kafka.schema import API

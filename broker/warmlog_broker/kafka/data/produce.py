@@ -1,10 +1,10 @@
 """Produce and InitProducerId. Batches are stored as they came."""
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from warmlog_broker.handlers.produce import RefusedRecords
+from warmlog_broker.kafka.codes import code_in
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import BatchSource, ConnectionEnds, Ready, RequestContext, Response, then
 from warmlog_protocol import messages as m
@@ -16,22 +16,6 @@ from warmlog_protocol.wire.connection import ReceivedBatch
 TOPIC_IDS_FROM = 13
 ENROLS_FROM = 12
 """In this version a batch makes its partition part of the transaction (KIP-890); before, AddPartitionsToTxn does."""
-KNOWN_FROM = {
-    "Produce": (sys.maxsize, 11),
-    "InitProducerId": (4, 5),
-    "AddPartitionsToTxn": (2, 4),
-    "AddOffsetsToTxn": (2, 4),
-    "EndTxn": (2, 4),
-    "TxnOffsetCommit": (5, 4),
-}
-"""The first versions that know PRODUCER_FENCED, which Produce never answers, and TRANSACTION_ABORTABLE."""
-TRANSIENT = {
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-}
-"""What a coordinator says of a batch: producers do not expect it here. They repeat NOT_ENOUGH_REPLICAS at once."""
 
 _MAGIC_POSITION = 16
 _Response = API["Produce"].response
@@ -114,26 +98,6 @@ def _partition(version: int, index: int, refusal: ApiError | None, done: Iterato
     )
 
 
-def code_in(api: str, version: int, code: int) -> int:
-    """Return the code of an error as producers know it in this version of an API."""
-    if api == "Produce" and code in TRANSIENT:
-        return ErrorCode.NOT_ENOUGH_REPLICAS
-    if code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    fenced_from, abortable_from = KNOWN_FROM[api]
-    if code == ErrorCode.TRANSACTION_ABORTABLE and version < abortable_from:
-        code = ErrorCode.PRODUCER_FENCED
-    if code == ErrorCode.PRODUCER_FENCED and version < fenced_from:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    return code
-
-
-def produce_failed(request: Any, error: ApiError) -> m.Message:
-    """Every partition has the error."""
-    refused: list[ApiError | None] = [error for topic in request.topic_data for _ in topic.partition_data]
-    return _back(request, refused, iter(()))
-
-
 def init_producer_id(kafka: Kafka, context: RequestContext, request: Any) -> Response:
     """Give a producer its id, or the next epoch.
 
@@ -149,7 +113,3 @@ def init_producer_id(kafka: Kafka, context: RequestContext, request: Any) -> Res
         return _Init(0, ErrorCode.NONE, given.producer_id, given.producer_epoch)
 
     return then(kafka.call(context, message), back)
-
-
-def init_producer_id_failed(request: Any, error: ApiError) -> m.Message:
-    return _Init(0, code_in("InitProducerId", request.api_version, error.code), -1, -1)

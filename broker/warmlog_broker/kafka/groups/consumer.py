@@ -6,7 +6,6 @@ from typing import Any
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import Ready, RequestContext, Response, then
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import ApiError, ErrorCode, InconsistentGroupProtocol
 from warmlog_protocol.kafka.schema import API
 
 _Alive = API["ConsumerGroupHeartbeat"].response
@@ -40,9 +39,3 @@ def consumer_group_heartbeat(kafka: Kafka, context: RequestContext, request: Any
         )
 
     return then(kafka.call(context, message), back)
-
-
-def consumer_group_heartbeat_failed(request: Any, error: ApiError) -> Any:
-    """A group with classic members is as in Kafka one that a member of this kind cannot find."""
-    code = ErrorCode.GROUP_ID_NOT_FOUND if isinstance(error, InconsistentGroupProtocol) else error.code
-    return _Alive(error_code=code, error_message=str(error), member_id=request.member_id)

@@ -1,13 +1,12 @@
 """OffsetCommit, OffsetFetch and OffsetDelete: what groups have committed, of whatever kind their members are."""
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import repeat
 from typing import Any
 
 from warmlog_broker.kafka.responses import Result, answered
 from warmlog_broker.kafka.translators import Kafka
-from warmlog_broker.network.request import RequestContext, Response, then
+from warmlog_broker.network.request import RequestContext, Response
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, ErrorCode, TopicAuthorizationFailed, UnstableOffsetCommit
 from warmlog_protocol.kafka.schema import API, NO_UUID
@@ -18,8 +17,6 @@ IDS_FROM = 10
 """OffsetFetch: from this version on topics are named by their ids."""
 GROUP_ERRORS_FROM = 2
 """OffsetFetch: from this version on the response has an error code of its own."""
-EPOCHS_FROM = 9
-"""OffsetCommit: from this version on it knows members with an epoch (KIP-848)."""
 NOBODY = -1
 
 _Group = API["OffsetFetch"].request.OffsetFetchRequestGroup
@@ -41,17 +38,7 @@ def offset_commit(kafka: Kafka, context: RequestContext, request: Any) -> Respon
         request.group_instance_id or "",
         takes_any_offset=True,
     )
-    return then(kafka.call(context, message), partial(committed_offsets, "OffsetCommit", request))
-
-
-def offset_commit_failed(request: Any, error: ApiError) -> m.Message:
-    """Every partition has the error."""
-    return answered("OffsetCommit", request, repeat(Result(commit_code(error.code, request))))
-
-
-def committed_offsets(api_name: str, request: Any, committed: Any) -> m.Message:
-    """Return the response to an OffsetCommit or TxnOffsetCommit."""
-    return answered(api_name, request, [Result(commit_code(each.error_code, request)) for each in committed.partitions])
+    return kafka.pass_on(context, "OffsetCommit", request, message)
 
 
 def offsets_in(request: Any) -> list[m.OffsetCommitPartition]:
@@ -69,15 +56,6 @@ def offsets_in(request: Any) -> list[m.OffsetCommitPartition]:
         for topic_id in (getattr(topic, "topic_id", NO_UUID),)
         for part in topic.partitions
     ]
-
-
-def commit_code(code: int, request: Any) -> int:
-    """Return what Kafka says in this version: who is no member is UNKNOWN_MEMBER_ID if the group has some."""
-    if code == ErrorCode.NON_EMPTY_GROUP:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    if code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH):
-        return ErrorCode.STALE_MEMBER_EPOCH if request.api_version >= EPOCHS_FROM else ErrorCode.ILLEGAL_GENERATION
-    return code
 
 
 async def offset_fetch(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:

@@ -55,7 +55,7 @@ def test_a_version_with_one_item_has_its_result_itself(version: int) -> None:
 def test_a_request_that_failed_says_so_for_each_item() -> None:
     of = API["Fetch"].request
     topics = [of.FetchTopic("a", partitions=[of.FetchPartition(4), of.FetchPartition(9)])]
-    told = sent("Fetch", 11, failed(API["Fetch"], asked("Fetch", 11, topics=topics), REASON))
+    told = sent("Fetch", 11, failed(API["Fetch"], 11, asked("Fetch", 11, topics=topics), REASON))
     assert told.error_code == CODE
     assert [(part.partition_index, part.error_code) for part in told.responses[0].partitions] == [(4, CODE), (9, CODE)]
     assert {part.high_watermark for part in told.responses[0].partitions} == {-1}
@@ -63,7 +63,7 @@ def test_a_request_that_failed_says_so_for_each_item() -> None:
 
 def test_an_item_may_be_a_name_and_a_name_may_be_missing() -> None:
     told = sent(
-        "DescribeGroups", 6, failed(API["DescribeGroups"], asked("DescribeGroups", 6, groups=["a", "b"]), REASON)
+        "DescribeGroups", 6, failed(API["DescribeGroups"], 6, asked("DescribeGroups", 6, groups=["a", "b"]), REASON)
     )
     assert [(each.group_id, each.error_code, each.error_message) for each in told.groups] == [
         ("a", CODE, "the reason"),
@@ -72,7 +72,7 @@ def test_an_item_may_be_a_name_and_a_name_may_be_missing() -> None:
     topic = API["Metadata"].request.MetadataRequestTopic(b"x" * 16, None)
     for version, name in ((10, ""), (12, None)):
         (told,) = sent(
-            "Metadata", version, failed(API["Metadata"], asked("Metadata", version, topics=[topic]), REASON)
+            "Metadata", version, failed(API["Metadata"], version, asked("Metadata", version, topics=[topic]), REASON)
         ).topics
         assert (told.name, told.topic_id, told.error_code) == (name, b"x" * 16, CODE)
 
@@ -80,6 +80,6 @@ def test_an_item_may_be_a_name_and_a_name_may_be_missing() -> None:
 def test_the_address_of_no_coordinator_is_none() -> None:
     for version in (2, 4):
         request = asked("FindCoordinator", version, key="g", coordinator_keys=["g"])
-        told = sent("FindCoordinator", version, failed(API["FindCoordinator"], request, REASON))
+        told = sent("FindCoordinator", version, failed(API["FindCoordinator"], version, request, REASON))
         for each in told.coordinators if version == 4 else [told]:
             assert (each.error_code, each.error_message, each.node_id, each.port) == (CODE, "the reason", -1, -1)

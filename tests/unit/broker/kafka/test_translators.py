@@ -43,7 +43,7 @@ def test_a_request_that_fails_as_a_whole_has_a_response_with_the_error(name: str
 
 
 def _codes_told(api: Api, version: int, request: Any, error: ApiError) -> set[int]:
-    response = Served({}, {}).failed(api, request, error)
+    response = Served({}, {}).failed(api, version, request, error)
     written = b"".join(writer(api.name, "response", version)(response))
     return set(_codes(reader(api.name, "response", version)(written, 10_000)))
 
