@@ -90,7 +90,7 @@ def take_place(step: Step, old: Member, member: Member, *, may_skip: bool) -> No
     saved = after.saved
     if saved is not None and any(each.member_id == old.member_id for each in saved.members):
         members = tuple(
-            each._replace(member_id=member.member_id) if each.member_id == old.member_id else each
+            replace(each, member_id=member.member_id) if each.member_id == old.member_id else each
             for each in saved.members
         )
         leader = member.member_id if saved.leader == old.member_id else saved.leader

@@ -9,10 +9,10 @@ their full session and may go on. A rebalance that was under way is begun again 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, astuple, replace
 
 from warmlog_broker.coordinator.framework.decision import VERSION, Value
 
@@ -34,7 +34,7 @@ class Phase(Enum):
     STABLE = "stable"
 
 
-class SavedMember(NamedTuple):
+class SavedMember(Struct, frozen=True, array_like=True):
     """A member as the log has it."""
 
     member_id: str
@@ -44,7 +44,7 @@ class SavedMember(NamedTuple):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
-    assignment: bytes
+    assignment: bytes = b""
 
 
 class SavedRebalance(Value, frozen=True, tag=VERSION, gc=False):
@@ -57,17 +57,9 @@ class SavedRebalance(Value, frozen=True, tag=VERSION, gc=False):
     members: tuple[SavedMember, ...]
 
 
-class Member(Struct, frozen=True):
+class Member(SavedMember, frozen=True):
     """A member. `joining` and `syncing` are its requests that wait for their responses; the machine only keeps them."""
 
-    member_id: str
-    instance_id: str
-    client_id: str
-    host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]
-    assignment: bytes = b""
     deadline_ms: int = 0
     """It is removed if nothing is heard of it until then, unless one of its requests waits."""
     joining: Any = None
@@ -85,16 +77,7 @@ class Member(Struct, frozen=True):
 
     def saved(self) -> SavedMember:
         """Return it as the log has it."""
-        return SavedMember(
-            self.member_id,
-            self.instance_id,
-            self.client_id,
-            self.host,
-            self.session_timeout_ms,
-            self.rebalance_timeout_ms,
-            self.protocols,
-            self.assignment,
-        )
+        return SavedMember(*astuple(self)[: len(SavedMember.__struct_fields__)])
 
 
 class Rebalance(Struct):
@@ -136,7 +119,7 @@ class Rebalance(Struct):
         return SavedRebalance(self.generation, self.protocol_type, self.protocol, self.leader, members)
 
 
-def held_bytes(members: Iterable[Member | SavedMember]) -> int:
+def held_bytes(members: Iterable[SavedMember]) -> int:
     """Return what members take in memory, about."""
     return sum(
         MEMBER_BYTES + len(each.assignment) + sum(len(name) + len(data) + 200 for name, data in each.protocols)
@@ -153,7 +136,9 @@ def more_bytes(before: Rebalance, after: Rebalance) -> int:
 
 def loaded(saved: SavedRebalance, now_ms: int) -> Rebalance:
     """Return the group that the log has, all of whose members get their full session."""
-    members = {each.member_id: Member(*each, deadline_ms=now_ms + each.session_timeout_ms) for each in saved.members}
+    members = {
+        each.member_id: Member(**asdict(each), deadline_ms=now_ms + each.session_timeout_ms) for each in saved.members
+    }
     return Rebalance(
         saved.generation, Phase.STABLE, saved.protocol_type, saved.protocol, saved.leader, members, saved=saved
     )
