@@ -11,7 +11,8 @@ from kafka_client import KafkaClient
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
     data_dir = tmp_path_factory.mktemp("broker") / "data"
-    with BrokerThread(data_dir, kafka_listen="127.0.0.1:0", auto_create_topics_enable="true") as running:
+    settings = {"kafka_listen": "127.0.0.1:0", "auto_create_topics_enable": "true"}
+    with BrokerThread(data_dir, **settings, retention_ms=-1) as running:  # the records of `rows` are old
         yield running
 
 

@@ -31,6 +31,7 @@ def running(data_dir: Path, **settings: object) -> BrokerThread:
     return BrokerThread(
         data_dir,
         kafka_listen="127.0.0.1:0",
+        retention_ms=-1,
         auto_create_topics_enable="true",
         group_initial_rebalance_delay_ms=DELAY_MS,
         group_min_session_timeout_ms=500,
