@@ -12,7 +12,8 @@ from kafka_client import KafkaClient
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
     data_dir = tmp_path_factory.mktemp("broker") / "data"
     settings = {"kafka_listen": "127.0.0.1:0", "auto_create_topics_enable": "true"}
-    with BrokerThread(data_dir, **settings, retention_ms=-1) as running:  # the records of `rows` are old
+    # The records of `rows` are old enough to be given up.
+    with BrokerThread(data_dir, **settings, log_retention_check_interval_ms=3_600_000) as running:
         yield running
 
 

@@ -54,23 +54,24 @@ def test_what_is_no_request_ends_its_connection_alone(kafka_address: str, client
 
 
 def test_a_connection_that_ends_has_one_line_in_the_log_which_names_the_protocol(
-    kafka_address: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     others = {
         "the peer speaks HTTP": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         "the peer speaks TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         "perhaps the peer speaks warmlog's protocol": struct.pack(">II", 64, 30),
-        "Metadata request version 1: more topics than bytes": frame(HEAD + b"\x7f\xff\xff\xff"),
+        "Metadata request version 1: more topics than bytes": frame(HEAD + b"\x7f\xff\xff\xff" + bytes(60)),
     }
-    for told, begun in others.items():
-        caplog.clear()
-        with KafkaClient(kafka_address) as other:
-            other.socket.sendall(begun.ljust(68, b"\0"))
-            with pytest.raises(ConnectionEnded):
-                other.receive_frame()
-        (line,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.INFO]
-        assert told in line
+    with BrokerThread(tmp_path / "data", kafka_listen="127.0.0.1:0") as running:
+        for told, begun in others.items():
+            with KafkaClient(running.broker.listening.addresses["kafka"]) as other:
+                other.socket.sendall(begun.ljust(68, b"\0"))
+                with pytest.raises(ConnectionEnded):
+                    other.receive_frame()
+            (line,) = [each.getMessage() for each in caplog.records if "closed: " in each.getMessage()]
+            assert told in line
+            caplog.clear()
 
 
 @pytest.mark.parametrize("version", [3, 9])

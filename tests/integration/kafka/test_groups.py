@@ -31,7 +31,7 @@ def running(data_dir: Path, **settings: object) -> BrokerThread:
     return BrokerThread(
         data_dir,
         kafka_listen="127.0.0.1:0",
-        retention_ms=-1,
+        log_retention_check_interval_ms=3_600_000,  # the records of `rows` are old
         auto_create_topics_enable="true",
         group_initial_rebalance_delay_ms=DELAY_MS,
         group_min_session_timeout_ms=500,
@@ -496,7 +496,7 @@ def test_requests_about_groups_that_lie(member: Member, client: KafkaClient) -> 
 
 
 def test_requests_without_end_end_their_connection(kafka_address: str, member: Member) -> None:
-    honest = member("honest").start()
+    honest = member("honest", session_timeout_ms=300_000).start()
     protocol = API["JoinGroup"].request.JoinGroupRequestProtocol
     many = [protocol("", b"")] * 1_000_000
     given = API["SyncGroup"].request.SyncGroupRequestAssignment
