@@ -19,7 +19,7 @@ If the state allows it, requests start in the order in which they were received,
 
 - one holds the following ones back: a request of an API that is not pipelined, until it has ended, or a Produce whose
   batches are appended in turns, until the last is appended (`hold`, `release`);
-- `max_in_flight` are in flight;
+- `Life.max_in_flight` are in flight;
 - too much is queued to be sent (`is_congested`).
 
 The socket is read if the next request could start at once.
@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
 
-from warmlog_broker.network.request import StartedRequest
+from warmlog_broker.network.request import Life, StartedRequest
 
 
 class State(Enum):
@@ -103,7 +103,7 @@ class RequestScheduler(Generic[R, P]):
     def __init__(
         self,
         *,
-        max_in_flight: int,
+        life: Life,
         keeps_order: bool,
         is_congested: Callable[[], bool],
         begin: Callable[[R], StartedRequest],
@@ -114,7 +114,7 @@ class RequestScheduler(Generic[R, P]):
         self.in_flight = 0
         self.holder: StartedRequest | None = None
         """The request that holds the following ones back."""
-        self._max_in_flight = max_in_flight
+        self._life = life
         self._is_congested = is_congested
         self._begin = begin
         self._backlog: deque[R] = deque()
@@ -141,7 +141,7 @@ class RequestScheduler(Generic[R, P]):
             self.allows.reading
             and not self._backlog
             and self.holder is None
-            and self.in_flight < self._max_in_flight
+            and self.in_flight < self._life.max_in_flight
             and not self._is_congested()
         )
 
@@ -171,7 +171,7 @@ class RequestScheduler(Generic[R, P]):
         if (
             not self._backlog
             or self.holder is not None
-            or self.in_flight >= self._max_in_flight
+            or self.in_flight >= self._life.max_in_flight
             or self._is_congested()
         ):
             return None

@@ -23,7 +23,7 @@ from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.deadlines import ConnectionState, Deadlines
 from warmlog_broker.network.memory_pool import MemoryPool, ReceiveMemory, ResponseMemory
-from warmlog_broker.network.request import ANONYMOUS_PRINCIPAL, RequestContext, StartedRequest
+from warmlog_broker.network.request import ANONYMOUS_PRINCIPAL, Life, RequestContext, StartedRequest
 from warmlog_broker.network.request_runner import RequestRunner
 from warmlog_broker.network.request_scheduler import Event, RequestScheduler, State
 from warmlog_broker.network.send_queue import SendQueue
@@ -99,8 +99,9 @@ class Session(asyncio.BufferedProtocol):
         self._authentication = context.make_authentication()
         self._codec = context.make_codec()
         self._sending: SendQueue
+        self._life = Life(max_in_flight=context.config.max_in_flight_requests)
         self._scheduler: RequestScheduler[ReceivedRequest, Pieces] = RequestScheduler(
-            max_in_flight=context.config.max_in_flight_requests,
+            life=self._life,
             keeps_order=self._codec.keeps_order,
             is_congested=self._is_congested,
             begin=self._codec.begin,
@@ -168,6 +169,7 @@ class Session(asyncio.BufferedProtocol):
                 principal,
                 self.name,
                 authentication=self._authentication,
+                life=self._life,
                 connection=context.connections.next_number(),
                 wire=context.listener.wire,
                 reached=(transport.get_extra_info("sockname") or ("", 0))[:2],
@@ -345,7 +347,7 @@ class Session(asyncio.BufferedProtocol):
         A broker proves by PeerHello what it is.
         """
         has_shown_who = self._authentication is None or bool(self._authentication.user)
-        has_shown_who = has_shown_who or self._requests.context.life.broker is not None
+        has_shown_who = has_shown_who or self._life.broker is not None
         return self._codec.is_open and has_shown_who and not self._refusal
 
     def _principal(self) -> str:

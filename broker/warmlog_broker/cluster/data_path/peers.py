@@ -8,6 +8,7 @@ makes the sender of a request a broker.
 import asyncio
 import hashlib
 import logging
+import math
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -87,7 +88,7 @@ class Identity:
         return m.PeerHelloResponse(data, is_done=True)
 
     def _introduced(self, context: RequestContext, node: int) -> None:
-        context.life.broker = node
+        context.life.broker, context.life.max_in_flight = node, math.inf
         self._latest[node] = max(context.connection, self._latest.get(node, 0))
 
     def check_order(self, context: RequestContext) -> None:

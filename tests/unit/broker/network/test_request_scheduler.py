@@ -1,5 +1,6 @@
 """When requests start, and in which order responses leave: states against events, and a model."""
 
+import math
 from collections import deque
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from warmlog_broker.network.request import Endpoint, StartedRequest
+from warmlog_broker.network.request import Endpoint, Life, StartedRequest
 from warmlog_broker.network.request_scheduler import Event, RequestScheduler, State
 
 OPEN, DRAINING, STOPPING = State.OPEN, State.DRAINING, State.STOPPING
@@ -27,8 +28,9 @@ class Room:
 
     def __init__(self, state: State = OPEN, *, keeps_order: bool = False, max_in_flight: int = MAX_IN_FLIGHT) -> None:
         self.is_congested = False
+        self.life = Life(max_in_flight=max_in_flight)
         self.scheduler: RequestScheduler[int, str] = RequestScheduler(
-            max_in_flight=max_in_flight, keeps_order=keeps_order, is_congested=lambda: self.is_congested, begin=begin
+            life=self.life, keeps_order=keeps_order, is_congested=lambda: self.is_congested, begin=begin
         )
         self.started: list[StartedRequest] = []
         for event in WAY_TO[state]:
@@ -83,6 +85,14 @@ def test_what_each_event_leads_to(
         assert scheduler.state is before
         scheduler.on(event)
         assert scheduler.state is after, event
+
+
+def test_a_peer_that_turns_out_to_be_a_broker_waits_for_no_response() -> None:
+    room = Room(max_in_flight=1)
+    assert room.receive(1, 2, 3) == [1]
+    room.life.max_in_flight = math.inf
+    assert room.start_all() == [2, 3]
+    assert room.scheduler.may_read
 
 
 @pytest.mark.parametrize(
