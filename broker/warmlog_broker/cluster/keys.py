@@ -220,7 +220,10 @@ def from_bytes(key: str, value: bytes, kind: type[AnyValue]) -> AnyValue:
         found: Any = msgspec.json.decode(value)
         version = found["v"]
         if version != FORMAT:
-            raise UnsupportedVersion(f"{key} in etcd has version {version}: this broker reads {FORMAT}")
+            raise UnsupportedVersion(
+                f"{key} in etcd has version {version}, this broker reads {FORMAT}: a later warmlog has written it, so "
+                "upgrade this broker"
+            )
         return msgspec.convert(found, kind)
     except (msgspec.MsgspecError, KeyError, TypeError) as error:
         raise WarmlogError(f"{key} in etcd cannot be read ({error}): {value[:200]!r}") from None

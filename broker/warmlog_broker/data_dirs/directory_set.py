@@ -204,7 +204,10 @@ def _join_directories(
             f"is in the directory is not all of a cluster. Nothing was changed"
         )
     if cluster.node_id != config.node_id:
-        raise DataDirectoryError(f"{first.path} belongs to node {cluster.node_id}, but node.id is {config.node_id}")
+        raise DataDirectoryError(
+            f"{first.path} belongs to node {cluster.node_id}, but node.id is {config.node_id}: is it the right disk? "
+            "Nothing was changed"
+        )
     _refuse_foreign(first, cluster.cluster_id)
     for path in paths[1:]:
         found = _lock_another(path, cluster.cluster_id, state)

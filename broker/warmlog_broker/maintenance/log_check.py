@@ -92,3 +92,5 @@ class LogCheck:
             log.recovery_report.damage += damage
             for each in damage:
                 _log.error("%s: %s", partition.key.directory_name, each)
+            if damage and partition.replication is not None:
+                partition.replication.damaged(str(damage[0]))

@@ -262,7 +262,10 @@ def from_bytes(value: bytes) -> PartitionRecord:
     try:
         fields = msgspec.json.decode(value, type=dict[str, Any])
         if (version := fields.pop("v", None)) != VERSION:
-            raise UnsupportedVersion(f"a partition record of version {version}: this broker reads {VERSION}")
+            raise UnsupportedVersion(
+                f"a partition record of version {version}, this broker reads {VERSION}: a later warmlog has written "
+                "it, so upgrade this broker"
+            )
         known = {name: fields.pop(name) for name in _KNOWN if name in fields}
         record = msgspec.convert(known, PartitionRecord)
     except msgspec.MsgspecError as error:

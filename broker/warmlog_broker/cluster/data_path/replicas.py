@@ -111,6 +111,8 @@ class Replicas:
         driver.do(ev.SessionsSeen(self.sessions, self._broker_epoch))
         if (seen := self._seen.get(key)) is not None:
             driver.do(ev.RecordSeen(seen.record, seen.revision))
+        if partition.allows.read and partition.log.local.damage:
+            driver.damaged(str(partition.log.local.damage[0]))
         return driver
 
     def record_seen(self, key: PartitionKey, seen: Seen | None) -> None:

@@ -29,9 +29,11 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogRoom:
     return room
 
 
-def check_of(*rooms: LogRoom) -> LogCheck:
+def check_of(*rooms: LogRoom, replication: object = None) -> LogCheck:
+    """The check of logs of a broker that is alone, unless `replication` is given."""
     partitions = [
-        SimpleNamespace(key=room.log.key, log=room.log, allows=PartitionState.ONLINE.allows) for room in rooms
+        SimpleNamespace(key=room.log.key, log=room.log, allows=PartitionState.ONLINE.allows, replication=replication)
+        for room in rooms
     ]
     topics: Any = SimpleNamespace(partitions=partitions)
     return LogCheck(topics)
@@ -53,6 +55,16 @@ async def test_damage_is_reported_with_its_position_and_refused_from_then_on(
     with pytest.raises(CorruptBatch, match=f"{3 * BATCH} to {4 * BATCH}"):
         room.log.reader.read(3, 1000)
     assert len(read_values(room.log, 4)) == 6
+
+
+async def test_the_other_replicas_are_told_of_damage(room: LogRoom) -> None:
+    overwrite(room.segment_path(0), 3 * BATCH + 70, b"x")
+    room.crash()
+    told: list[str] = []
+    check = check_of(room, replication=SimpleNamespace(damaged=told.append))
+    check.start()
+    await check.finish()
+    assert [text.partition(": ")[2][:26] for text in told] == ["offsets 3 to 3 are damaged"]
 
 
 async def test_a_sound_log_is_read_once(room: LogRoom, caplog: pytest.LogCaptureFixture) -> None:
