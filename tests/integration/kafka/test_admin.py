@@ -173,7 +173,7 @@ def test_trap_23_settings_have_their_source_and_every_name_that_tools_look_for(c
     of_broker = {each.name: each for each in describe(client, 4, BROKER, "1").configs}
     looked_for = (
         "default.replication.factor num.partitions auto.create.topics.enable log.retention.ms message.max.bytes "
-        "delete.topic.enable inter.broker.protocol.version log.dirs broker.id"
+        "delete.topic.enable inter.broker.protocol.version log.dirs broker.id broker.rack connections.max.reauth.ms"
     )
     assert set(looked_for.split()) <= of_broker.keys()
     assert (of_broker["auto.create.topics.enable"].value, of_broker["auto.create.topics.enable"].config_source) == (
@@ -181,6 +181,7 @@ def test_trap_23_settings_have_their_source_and_every_name_that_tools_look_for(c
         4,
     )
     assert of_broker["log.retention.ms"].value == "604800000"
+    assert of_broker["connections.max.reauth.ms"].value == of_broker["sasl.session.lifetime.ms"].value
     few = describe(client, 4, TOPIC, "described", ["retention.ms"], include_documentation=True)
     assert [each.name for each in few.configs] == ["retention.ms"]
     assert few.configs[0].documentation

@@ -6,7 +6,9 @@ https://kafka.apache.org/documentation/#topicconfigs and #brokerconfigs
 from collections.abc import Mapping
 
 BROKER_NAMES: Mapping[str, str] = {
+    "broker.rack": "rack",
     "compression.type": "compression.type",
+    "connections.max.reauth.ms": "sasl.session.lifetime.ms",
     "log.cleaner.delete.retention.ms": "delete.retention.ms",
     "log.cleaner.max.compaction.lag.ms": "max.compaction.lag.ms",
     "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
@@ -29,7 +31,7 @@ BROKER_NAMES: Mapping[str, str] = {
     "message.max.bytes": "max.message.bytes",
     "min.insync.replicas": "min.insync.replicas",
 }
-"""What Kafka calls the default of a topic's setting on the broker, and that setting."""
+"""What Kafka calls a setting of the broker, or there the default of a topic's setting, and that setting."""
 FOREIGN_TOPIC_SETTINGS: Mapping[str, str] = {
     "compression.gzip.level": "-1",
     "compression.lz4.level": "9",
@@ -48,7 +50,6 @@ FOREIGN_TOPIC_SETTINGS: Mapping[str, str] = {
 }
 """Settings of a topic without an effect on one broker, and their defaults: taken, and shown with the default."""
 FOREIGN_BROKER_SETTINGS: Mapping[str, str] = {
-    "broker.rack": "",
     "default.replication.factor": "1",
     "delete.topic.enable": "true",
     "inter.broker.protocol.version": "3.9",
