@@ -41,6 +41,8 @@ COORDINATOR_S = 6.0
 """The same for a coordinator, before brokers are asked again who that is, and for each of all brokers."""
 MOST_COORDINATORS = 10_000
 """Of groups and transactional ids; with more, all are asked for again."""
+NEAR_S, NOT_NEAR_S = 300.0, 10.0
+"""How long a near replica is read from before the leader is asked again; only the leader, after one has failed."""
 SILENT_S = 1.5
 """How long a leader may send nothing while requests wait, before brokers are asked whether another one leads by now."""
 LOOK_S = 1.0
@@ -144,11 +146,13 @@ class Cluster:
         """By kind and key; None: of everything."""
         self._knows_brokers = False
         """Whether metadata have come since a coordinator was last lost."""
+        self._near: dict[TopicPartition, tuple[int, float]] = {}
+        """The replica to read from, -1 for the leader, and until when."""
         self._topics: dict[str, Topic] = {}
         self._errors: dict[str, errors.ApiError] = {}
         self._stale: set[str] = set()
         self._led: set[BrokerLink] = set()
-        """Of brokers that lead, or have led, a partition."""
+        """Of brokers that lead, or have led, a partition, or are read from."""
         self._look: asyncio.TimerHandle | None = None
         self._failures = FailureLog()
         self._refreshing: asyncio.Task[None] | None = None
@@ -232,6 +236,25 @@ class Cluster:
         """The link to the partition's leader; None if it is not known or there is none now."""
         known = self._partition(topic, partition)
         return None if known is None else self._brokers.get(known.leader_id)
+
+    def source(self, topic: str, partition: int) -> BrokerLink | None:
+        """The link to read from: to the near replica that the leader has named (KIP-392), or to the leader."""
+        node_id, until_s = self._near.get((topic, partition), (-1, 0.0))
+        near = self._brokers.get(node_id) if until_s > self.home.loop.time() else None
+        return self.leader(topic, partition) if near is None or near.is_failing else near
+
+    def read_near(self, topic: str, partition: int, node_id: int) -> None:
+        """Read from this replica for a while, unless one has failed lately."""
+        now_s, near = self.home.loop.time(), self._brokers.get(node_id)
+        if near is not None and self._near.get((topic, partition), (-1, 0.0))[1] <= now_s:
+            self._near[topic, partition] = node_id, now_s + NEAR_S
+            self._led.add(near)
+
+    def leave_near(self, topic: str, partition: int) -> bool:
+        """Read from the leader again, as a fetch has failed; return False if that did not go to a near replica."""
+        node_id, _ = self._near.get((topic, partition), (-1, 0.0))
+        self._near[topic, partition] = -1, self.home.loop.time() + NOT_NEAR_S
+        return node_id >= 0
 
     def leader_epoch(self, topic: str, partition: int) -> int:
         """The epoch of `leader`, for its requests; -1 if it is not known."""

@@ -27,6 +27,8 @@ class ConnectionOptions:
     retry_backoff_ms: int = 50
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 60_000
+    rack: str = ""
+    """Where the client is, as `rack` of a broker: it reads from an in-sync replica there, if there is one."""
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     receive_buffer_bytes: int = CLIENT_BUFFER_BYTES
     username: str = ""
@@ -80,6 +82,7 @@ class ConnectionKeywords(TypedDict, total=False):
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     metadata_max_age_ms: int
+    rack: str
     max_frame_bytes: int
     receive_buffer_bytes: int
     username: str

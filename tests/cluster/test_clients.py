@@ -2,14 +2,16 @@
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from urllib.request import urlopen
 
 import pytest
 
 import warmlog
-from broker_process import BrokerProcess
+from broker_process import BrokerProcess, port_to_keep
 from cluster_processes import ClusterProcesses
 from etcd_process import needs_etcd
 from warmlog.ranges.arrow_reader import arrow_reader
@@ -22,7 +24,11 @@ PATIENCE_S = 60
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
-    with ClusterProcesses(tmp_path_factory.mktemp("clients")) as cluster:
+    """Each broker is a rack of its own, and has metrics."""
+    cluster = ClusterProcesses(tmp_path_factory.mktemp("clients"))
+    for node, broker in cluster.brokers.items():
+        broker.settings |= {"rack": f"r{node}", "admin.listen": f"127.0.0.1:{port_to_keep()}"}
+    with cluster:
         yield cluster
 
 
@@ -42,6 +48,53 @@ async def away(broker: BrokerProcess, how: str) -> AsyncIterator[None]:
             os.kill(broker.pid, signal.SIGCONT)
         else:
             await asyncio.to_thread(broker.start)
+
+
+def fetched_bytes(broker: BrokerProcess, topic: str) -> int:
+    """How much of a topic a broker has sent to readers."""
+    with urlopen(f"http://{broker.settings['admin.listen']}/metrics", timeout=10) as answer:
+        found = re.search(rf'^warmlog_topic_fetched_bytes_total{{topic="{topic}"}} (\S+)', answer.read().decode(), re.M)
+    return 0 if found is None else int(float(found[1]))
+
+
+async def test_a_reader_reads_from_the_replica_of_its_rack_and_from_the_leader_while_that_is_away(
+    cluster: ClusterProcesses,
+) -> None:
+    """What comes first is from the leader, which names the other replica then."""
+    async with warmlog.Admin(cluster.addresses) as admin, warmlog.Producer(cluster.addresses) as producer:
+        await admin.create_topic("near", partitions=1)
+        leader = (await admin.describe_topic("near")).partitions[0].leader
+        near = next(node for node in cluster.brokers if node != leader)
+        broker = cluster.brokers[near]
+        sent = 0
+
+        async def send(count: int) -> None:
+            nonlocal sent
+            for _ in range(count):
+                await producer.send("near", os.urandom(1000))
+            sent += count
+
+        await send(1)
+        async with warmlog.Consumer(
+            cluster.addresses, topics=["near"], start="earliest", rack=f"r{near}", max_wait_ms=100
+        ) as consumer:
+            records = consumer.records()
+
+            async def read() -> int:
+                async with asyncio.timeout(PATIENCE_S):
+                    while (await anext(records)).offset + 1 < sent:
+                        pass
+                return fetched_bytes(broker, "near")
+
+            while await read() < 10_000:
+                await send(1)
+            rows = await asyncio.to_thread(
+                lambda: arrow_reader(cluster.addresses, ["near"], rack=f"r{near}").read_all()
+            )
+            assert len(rows) == sent
+            async with away(broker, "killed"):
+                await send(5)
+                assert len([await anext(records) for _ in range(5)]) == 5
 
 
 class Flow:

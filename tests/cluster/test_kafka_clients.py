@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import confluent_kafka
 import pytest
@@ -53,7 +54,7 @@ class Member(threading.Thread):
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
     cluster = ClusterProcesses(tmp_path_factory.mktemp("kafka"))
     cluster.brokers = {
-        node: cluster.broker(node, cluster.directory, kafka_listen=f"127.0.0.1:{port_to_keep()}")
+        node: cluster.broker(node, cluster.directory, kafka_listen=f"127.0.0.1:{port_to_keep()}", rack=f"r{node}")
         for node in cluster.brokers
     }
     with cluster:
@@ -98,6 +99,39 @@ def test_librdkafka_goes_on_while_the_coordinator_of_its_group_is_dead(cluster: 
     member.join()
     assert refused == []
     assert member.read == [list(range(number, sent, 3)) for number in range(3)]
+
+
+def test_librdkafka_reads_from_the_replica_of_its_rack(cluster: ClusterProcesses, servers: str) -> None:
+    told: list[str] = []
+    with Admin(cluster.addresses) as admin:
+        admin.create_topic("near", partitions=1)
+        leader = admin.describe_topic("near").partitions[0].leader
+    near = next(node for node in cluster.brokers if node != leader)
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "near",
+            "client.rack": f"r{near}",
+            "debug": "fetch",
+            "logger": SimpleNamespace(log=lambda _level, form, *given: told.append(form % given)),
+        }
+    )
+    consumer.assign([confluent_kafka.TopicPartition("near", 0, 0)])
+    deadline, read, sent = time.monotonic() + PATIENCE_S, 0, 0
+    while (sent < 20 or read < sent) and time.monotonic() < deadline:
+        if sent == read:
+            producer.produce("near", b"%d" % sent)
+            producer.flush(PATIENCE_S)
+            sent += 1
+        message = consumer.poll(0.2)
+        if message is not None:
+            assert (message.error(), message.value()) == (None, b"%d" % read)
+            read += 1
+    consumer.close()
+    assert read == sent == 20
+    assert any("preferred replica" in line.lower() for line in told), told
+    assert not any("non-zero message set" in line for line in told)
 
 
 def test_offsets_of_a_transaction_come_to_the_coordinator_of_the_group(cluster: ClusterProcesses, servers: str) -> None:

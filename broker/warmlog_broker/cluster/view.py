@@ -191,10 +191,7 @@ class View:
 
     def sessions(self) -> ev.Sessions:
         """Return the registered brokers as replicas know them."""
-        return {
-            node: ev.Session(each.broker_epoch, each.value.is_ready, each.value.was_clean)
-            for node, each in self.brokers.items()
-        }
+        return {node: _session(each) for node, each in self.brokers.items()}
 
     def _take(self, revision: Revision) -> None:
         """Apply changes. WarmlogError if one cannot be read: then all are applied but that one."""
@@ -316,6 +313,11 @@ class View:
                     state.acls |= dict.fromkeys(from_bytes(change.key, item.value, RulesValue).rules)
 
 
+def _session(registered: Registered) -> ev.Session:
+    value = registered.value
+    return ev.Session(registered.broker_epoch, value.is_ready, value.was_clean, value.rack)
+
+
 class EtcdClusterView:
     """The cluster as clients see it: the brokers that are registered, and the records of partitions."""
 
@@ -332,7 +334,7 @@ class EtcdClusterView:
     def brokers(self, listener: str) -> list[BrokerAddress]:
         """As `ClusterView.brokers`: those that have a listener of this name."""
         return [
-            BrokerAddress(node, *each.value.endpoints[listener])
+            BrokerAddress(node, *each.value.endpoints[listener], each.value.rack)
             for node, each in sorted(self._view.brokers.items())
             if listener in each.value.endpoints
         ]

@@ -195,7 +195,9 @@ class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True)
         is_dynamic=True,
     )
     rack: str = setting(
-        "", "Where this broker is, such as a rack or a zone: the replicas of a partition are spread over these."
+        "",
+        "Where this broker is, such as a rack or a zone: the replicas of a partition are spread over these, and "
+        "consumers there read from it.",
     )
     # authentication
     sasl_mechanisms: str = setting(

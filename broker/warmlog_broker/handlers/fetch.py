@@ -1,5 +1,8 @@
 """Fetch: ranges of log files, once there is enough to read or after `max_wait_ms`.
 
+The leader tells a reader of another rack which replica is nearer. That one answers below the high watermark that it
+knows.
+
 The response is sent at once if `min_bytes` can be read, if a partition has an error, or if the fetch may not wait.
 Otherwise it waits (`replica/delayed_fetch`) and reads again when it is woken. A thread reads what is not in the page
 cache before the response is sent, so that a cold reader never blocks the event loop.
@@ -23,17 +26,18 @@ from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import handle
 from warmlog_broker.handlers.metadata import NO_TOPIC_ID
 from warmlog_broker.network.request import Deferred, MessageWithSlices, RequestContext, Response
+from warmlog_broker.replica.cluster_view import NO_LEADER
 from warmlog_broker.replica.delayed_fetch import DelayedFetches, WantedRead
 from warmlog_broker.replica.partition import Partition, read_bound
+from warmlog_broker.replica.partition_state import Role
 from warmlog_broker.storage.io.os_errors import storage_error
-from warmlog_broker.storage.log.local_log import ReadBound
 from warmlog_broker.storage.log.reader import FetchData
 from warmlog_broker.storage.segment.file_records import DamagedLog, FileSlice
 from warmlog_broker.storage.segment.segment_indexes import IndexRebuild, LostIndex
 from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch.header import NO_OFFSET
-from warmlog_protocol.errors import ApiError, ErrorCode, StorageError
+from warmlog_protocol.errors import ApiError, ErrorCode, NotLeaderOrFollower, OffsetOutOfRange, StorageError
 
 MANY_ITEMS = 128
 """A fetch of more partitions is read in several turns of the event loop."""
@@ -180,33 +184,39 @@ def _read_some(
     result: FetchResult,
 ) -> None:
     """Read `partitions`, some of those in `request`, and add the outcome to `result`."""
-    bound = read_bound(request.isolation)
     limit_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
-    read = partial(_read, services, bound, limit_bytes, result)
+    read = partial(_read, services, request, limit_bytes, result)
     for wanted in partitions:
         result.partitions.append(handle(services, wanted, read, result.failed))
 
 
 def _read(
-    services: Services, bound: ReadBound, limit_bytes: int, result: FetchResult, wanted: m.FetchPartition
+    services: Services, request: m.FetchRequest, limit_bytes: int, result: FetchResult, wanted: m.FetchPartition
 ) -> ReadPartition:
     """Read one partition and add it to `result`, which then holds at most `limit_bytes`."""
     topic = services.topics.identified(wanted.topic, wanted.topic_id)
     partition = services.topics.partition(wanted.topic, wanted.partition)
-    partition.check_leader_epoch(wanted.current_leader_epoch)
-    log = partition.log
+    partition.check_leader_epoch(wanted.current_leader_epoch, may_follow=bool(request.rack))
+    log, bound, near = partition.log, read_bound(request.isolation), NO_LEADER
     diverging = log.reader.divergence(wanted.fetch_offset, wanted.last_fetched_epoch)
-    if diverging is None:
-        left_bytes = max(0, min(wanted.max_bytes, limit_bytes - result.size_bytes))
-        try:
+    try:
+        if diverging is None:
+            left_bytes = max(0, min(wanted.max_bytes, limit_bytes - result.size_bytes))
             data = log.reader.read(wanted.fetch_offset, left_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
-        except DamagedLog as error:
+        elif partition.role is Role.LEADING:
+            data = FetchData(LogOffsetMetadata(wanted.fetch_offset), [], 0, False)
+        else:
+            raise OffsetOutOfRange(f"the log has no epoch {wanted.last_fetched_epoch} there")
+    except (DamagedLog, OffsetOutOfRange) as error:
+        if isinstance(error, DamagedLog):
             partition.complain(f"damaged or lost: {error}")
             if partition.replication is not None:
                 partition.replication.damaged(str(error))
-            raise
-    else:
-        data = FetchData(LogOffsetMetadata(wanted.fetch_offset), [], 0, False)
+        if partition.role is not Role.LEADING:
+            raise NotLeaderOrFollower(f"the leader has to answer: {error}") from error
+        raise
+    if request.rack and partition.replication is not None:
+        near = partition.replication.near_replica(request.rack, wanted.fetch_offset)
     slices = [] if data.is_first_batch_incomplete else data.slices
     size_bytes = sum(piece.size_bytes for piece in slices)
     fetched = m.FetchedPartition(
@@ -227,6 +237,7 @@ def _read(
         next_offset=data.next_offset,
         diverging=None if diverging is None else m.DivergingEpoch(*diverging),
         row_gaps_up_to=log.local.gaps.rows_up_to,
+        near_replica=near,
     )
     result.size_bytes += size_bytes
     result.has_error |= diverging is not None

@@ -70,7 +70,7 @@ async def find_coordinator(
 
     async def find(key: str) -> m.FoundCoordinator:
         found = brokers[view.node_id] if is_alone else await _coordinator(services, brokers, kind, key)
-        return m.FoundCoordinator(ErrorCode.NONE, "", key, *found)
+        return m.FoundCoordinator(ErrorCode.NONE, "", key, *found[:3])
 
     found = await handle_all(services, request.keys, find, failed_name(m.FoundCoordinator))
     return m.FindCoordinatorResponse(found, is_alone)

@@ -80,7 +80,8 @@ async def metadata(kafka: Kafka, context: RequestContext, request: Any) -> m.Mes
     ]
     return _Metadata(
         brokers=[
-            _Metadata.MetadataResponseBroker(each.node_id, *address_of(context, each)) for each in described.brokers
+            _Metadata.MetadataResponseBroker(each.node_id, *address_of(context, each), each.rack or None)
+            for each in described.brokers
         ],
         cluster_id=described.cluster_id,
         controller_id=described.controller_id,

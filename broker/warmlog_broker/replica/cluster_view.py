@@ -17,6 +17,7 @@ class BrokerAddress(NamedTuple):
     node_id: int
     host: str
     port: int
+    rack: str = ""
 
 
 class Leadership(NamedTuple):

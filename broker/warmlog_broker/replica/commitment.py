@@ -35,7 +35,11 @@ class Replication(Protocol):
         ...
 
     def check_serves(self) -> None:
-        """Raise NotLeaderOrFollower unless this broker has surely led a short while ago."""
+        """Raise NotLeaderOrFollower unless this broker has surely led a short while ago, or followed in sync."""
+        ...
+
+    def near_replica(self, rack: str, offset: int) -> int:
+        """Return the replica from which a consumer in `rack` should read from `offset` on; -1 for this one."""
         ...
 
     def damaged(self, reason: str) -> None:

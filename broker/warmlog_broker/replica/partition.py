@@ -153,12 +153,12 @@ class Partition:
         if self.replication is not None:
             await self.replication.confirm()
 
-    def check_leader_epoch(self, epoch: int) -> None:
+    def check_leader_epoch(self, epoch: int, *, may_follow: bool = False) -> None:
         """Raise NotLeaderOrFollower unless this broker leads the partition, and in `epoch`, if that is given (not -1).
 
-        FencedLeaderEpoch or UnknownLeaderEpoch for another epoch.
+        With `may_follow` it may also follow that leader. FencedLeaderEpoch or UnknownLeaderEpoch for another epoch.
         """
-        if self._role is not Role.LEADING:
+        if self._role is not Role.LEADING and not (may_follow and self._role is Role.FOLLOWING):
             raise self._not_leader()
         if self.replication is not None:
             self.replication.check_serves()

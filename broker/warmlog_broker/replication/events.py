@@ -45,6 +45,7 @@ class Session(msgspec.Struct, frozen=True):
     """False while the broker hands over what it leads, to stop."""
     was_clean: bool = True
     """Whether it started after a clean stop."""
+    rack: str = ""
 
 
 Sessions = Mapping[int, Session]

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from warmlog_broker.replication import alignment, followers, reassignment
 from warmlog_broker.replication import events as ev
-from warmlog_broker.replication.record import Expand, HandOver, Nodes, SetMinIsr, Shrink
+from warmlog_broker.replication.record import NO_LEADER, Expand, HandOver, Nodes, SetMinIsr, Shrink
 from warmlog_broker.replication.replica import Leading, Proposal, Replica, Role, Turn
 
 
@@ -312,8 +312,22 @@ def handed_over_since_ms(replica: Replica, proposal: Proposal, now_ms: int) -> i
 
 
 def may_serve(replica: Replica, now_ms: int) -> bool:
-    """Return whether consumers may read: not from a leader that could be cut off."""
-    return now_ms - confirmed_ms(replica, now_ms) <= replica.times.confirmation_ms
+    """Return whether consumers may read: not from a replica that could be cut off, or lags."""
+    if replica.role is Role.FOLLOWING:
+        since_ms = replica.heard_ms if replica.node in replica.record.isr else ev.NEVER
+    else:
+        since_ms = confirmed_ms(replica, now_ms)
+    return now_ms - since_ms <= replica.times.confirmation_ms
+
+
+def near_replica(replica: Replica, rack: str, offset: int) -> int:
+    """Return the in-sync replica of a consumer's rack that has most, and all before `offset`; -1: it reads here."""
+    leading, sessions = replica.leading, replica.sessions
+    near = [node for node in replica.record.isr if node in sessions and sessions[node].rack == rack]
+    if leading is None or replica.node in near or offset > replica.log.high_watermark:
+        return NO_LEADER
+    ready = [node for node in near if node in leading.followers and sessions[node].is_ready]
+    return max(ready, key=lambda node: leading.followers[node].flushed, default=NO_LEADER)
 
 
 def deleted_below(replica: Replica) -> int:

@@ -223,8 +223,8 @@ class Fetcher:
         return self._left_bytes >= enough_bytes or not (self._buffered_bytes or self._in_flight_bytes)
 
     def _connection_for(self, reader: PartitionReader, now: float) -> Connection | None:
-        """The connection to the partition's leader. Has one opened if there is none, and gives up after a time."""
-        link = self._cluster.leader(reader.topic, reader.partition)
+        """The connection to read the partition from. Has one opened if there is none, and gives up after a time."""
+        link = self._cluster.source(*reader.tp)
         if link is not None and (connection := link.connection) is not None:
             return connection
         error = self._cluster.topic_error(reader.topic)
@@ -266,6 +266,7 @@ class Fetcher:
             ],
             self._options.isolation,
             skips_gaps=True,
+            rack=self._cluster.options.rack,
         )
         reserved_bytes = min(max_bytes, self._options.partition_max_bytes * len(readers))
         timeout_ms = self._cluster.options.request_timeout_ms + self._options.max_wait_ms
@@ -325,6 +326,8 @@ class Fetcher:
             if part.diverging is not None:
                 reader.diverged(part.diverging)
                 continue
+            if part.near_replica >= 0:
+                self._cluster.read_near(*reader.tp, part.near_replica)
             reader.add(part, data)
 
     def _all_failed(self, requested: Requested, error: errors.WarmlogError) -> None:
@@ -333,8 +336,13 @@ class Fetcher:
                 self._failed(reader, error)
 
     def _failed(self, reader: PartitionReader, error: errors.WarmlogError) -> None:
-        """A Fetch of this partition failed: retry after a pause, or have the user's next read handle it."""
-        if self._is_retried(reader, error):
+        """A Fetch of this partition failed: retry after a pause, or have the user's next read handle it.
+
+        What a near replica could not answer is asked of the leader at once.
+        """
+        if self._cluster.leave_near(*reader.tp):
+            self.look_at(reader)
+        elif self._is_retried(reader, error):
             self._retry(reader, error)
             self._cluster.refresh_soon([reader.topic])
         else:

@@ -1,4 +1,6 @@
-"""Fetches one range from its leader, in order and several fetches ahead (see fetch_window). Runs in an event loop.
+"""Fetches one range, in order and several fetches ahead (see fetch_window). Runs in an event loop.
+
+It reads from the leader, or from a near replica that this has named, until that one cannot answer.
 
 `next` returns what one response brought. The caller reads it, in any thread, and reports what it cannot (`failed`).
 `records.verdict` decides about everything that cannot be read: it is an error, or lost and skipped. After a lost
@@ -42,7 +44,7 @@ class RangeFetch:
         self._epoch = planned.start_epoch if start == planned.start else m.NO_LEADER_EPOCH
         """Of the batch before the position, -1 while unknown."""
         self._broker = planned.leader
-        """HOST:PORT of the last known leader."""
+        """HOST:PORT of the broker that was read from last, at first of the leader."""
         self._connection: Connection | None = None
         self._in_flight: dict[int, asyncio.Future[ReceivedResponse | errors.WarmlogError]] = {}
         self._damage: errors.CorruptBatch | None = None
@@ -100,6 +102,9 @@ class RangeFetch:
             raise errors.LogTruncated(*self._range.tp, position, fetched.diverging.end_offset)
         if not window.accepts(fetch, read_header(payload).base_offset if len(payload) >= HEADER_BYTES else None):
             return None
+        if fetched.near_replica >= 0:
+            self._cluster.read_near(*self._range.tp, fetched.near_replica)
+            self._connection = None
         batches = FetchedBatches(fetched, payload, fetch.start, self._epoch)
         if batches.next_offset > position:
             window.advance(batches.next_offset)
@@ -113,7 +118,7 @@ class RangeFetch:
         return batches
 
     async def _connect(self) -> Connection:
-        """Return a connection to the partition's leader. Asks brokers who that is, if need be until the deadline."""
+        """Return a connection to read from. Asks brokers who leads, if need be until the deadline."""
         topic, partition = self._range.tp
         if not self._is_leader_known or self._cluster.leader(topic, partition) is None:
             try:
@@ -121,12 +126,12 @@ class RangeFetch:
             except errors.UnknownTopicOrPartition as error:
                 raise errors.UnknownTopicId(str(error)) from None  # what has the name later is another topic
             self._is_leader_known = True
-        link = self._cluster.leader(topic, partition)
+        link = self._cluster.source(topic, partition)
         if link is None:
             raise self._cluster.no_leader(topic, partition)
         found = str(link.address)
         if found != self._broker:
-            _log.info("%s-%d is now led by broker %s instead of %s", topic, partition, found, self._broker)
+            _log.info("%s-%d is now read from broker %s instead of %s", topic, partition, found, self._broker)
             self._broker = found
         return await link.connected()
 
@@ -145,7 +150,13 @@ class RangeFetch:
         )
         settings = self._settings
         return m.FetchRequest(
-            settings.max_wait_ms, 1, fetch.max_bytes, [wanted], isolation=settings.isolation, skips_gaps=True
+            settings.max_wait_ms,
+            1,
+            fetch.max_bytes,
+            [wanted],
+            isolation=settings.isolation,
+            skips_gaps=True,
+            rack=self._cluster.options.rack,
         )
 
     # --- errors -----------------------------------------------------------------------------------------------------
@@ -179,6 +190,9 @@ class RangeFetch:
         window.restart(position)
         self._in_flight.clear()
         self._damage = None
+        if self._cluster.leave_near(*self._range.tp):  # the leader is asked at once
+            self._connection = None
+            return None
         if isinstance(error, errors.CorruptBatch) and not isinstance(error, errors.UnreadableBatch):
             try:
                 error = await self._locate(error)

@@ -40,6 +40,10 @@ class FetchRequest(Message, frozen=True):
 
     A reader with `skips_gaps` continues at `next_offset` of a partition that has nothing before that; its response is
     sent at once.
+
+    A reader that says its `rack` may be told by the leader to read from a replica there
+    (`FetchedPartition.near_replica`, KIP-392). Replicas that do not lead answer no other reader, and refuse with
+    NOT_LEADER_OR_FOLLOWER what they cannot know.
     """
 
     max_wait_ms: Int32
@@ -49,6 +53,7 @@ class FetchRequest(Message, frozen=True):
     isolation: Int32 = IsolationLevel.READ_UNCOMMITTED
     replica_id: Int32 = CONSUMER_REPLICA_ID
     skips_gaps: bool = False
+    rack: str = ""
 
 
 class AbortedTransaction(Message, frozen=True):
@@ -78,6 +83,9 @@ class FetchedPartition(PartitionResult, frozen=True):
     damaged or lost (CORRUPT_MESSAGE) or because none are left (NONE, and no bytes). -1 if it is not set.
 
     `diverging`: the log was truncated after the reader had read up to the fetch offset; nothing is read (KIP-595).
+
+    `near_replica`: the node id of a replica in the reader's rack, from which it should read; -1 if there is none, or
+    this is the one.
     """
 
     high_watermark: int
@@ -91,6 +99,7 @@ class FetchedPartition(PartitionResult, frozen=True):
     next_offset: int = -1
     diverging: DivergingEpoch | None = None
     row_gaps_up_to: int = -1
+    near_replica: int = -1
 
 
 class FetchResponse(Message, frozen=True):

@@ -52,6 +52,7 @@ class BrokerMetadata(Message, frozen=True):
     node_id: int
     host: str
     port: int
+    rack: str = ""
 
 
 class PartitionMetadata(Message, frozen=True):

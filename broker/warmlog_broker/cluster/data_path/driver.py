@@ -6,9 +6,9 @@ and compaction. What takes time (a write of the record, a cut) is a task that re
 
 A follower's fetch is held until there is something to say: more of the log, a question of a client that needs its echo
 (`confirm`), or a higher high watermark, for which a quarter of `confirmation_ms` is waited, as under load it goes with
-the batches. A leader that could not confirm itself for half of that asks the store. What confirms it while nothing else
-happens is one echo of the follower for all fetches that the leader holds (`serving`); without one for three eighths of
-`confirmation_ms` the fetch is answered anyway.
+the batches, unless consumers read from the follower. A leader that could not confirm itself for half of that asks the
+store. What confirms it while nothing else happens is one echo of the follower for all fetches that the leader holds
+(`serving`); without one for three eighths of `confirmation_ms` the fetch is answered anyway.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from warmlog_broker.replica.partition_state import PartitionState, Role
 from warmlog_broker.replication import events as ev
 from warmlog_broker.replication import leading
 from warmlog_broker.replication.alignment import Log as Bounds
+from warmlog_broker.replication.record import NO_LEADER
 from warmlog_broker.replication.replica import Replica, accepts_appends
 from warmlog_broker.replication.replica import Role as ReplicaRole
 from warmlog_broker.replication.step import step
@@ -51,6 +52,8 @@ from warmlog_protocol.messages import ACKS_ALL
 DELETION_MS = 20
 """A fetch is answered after this while a deletion waits: the follower learns of it, or tells that it is done."""
 DELETION_S = 20.0
+NEAR_MS = 600_000
+"""Twice as long as a consumer reads from a near replica before it asks the leader again."""
 READ_S = 0.1
 """If the followers have not confirmed it by then, the store is asked."""
 
@@ -155,6 +158,8 @@ class Driver:
         """The high watermark that each follower knows."""
         self._sent: dict[int, int] = {}
         """From where on batches were last sent to each follower."""
+        self._read_near_ms: dict[int, int] = {}
+        """When a consumer was last told to read from a follower."""
         self._questions: dict[asyncio.Future[None], int] = {}
         """Reads that wait for a confirmation, with the time at which each was asked."""
         self._deletions: dict[asyncio.Future[None], int] = {}
@@ -257,6 +262,13 @@ class Driver:
             raise NotLeaderOrFollower(
                 f"{self.partition.key.directory_name}: this broker cannot know whether another one leads it now"
             )
+
+    def near_replica(self, rack: str, offset: int) -> int:
+        """As `Replication`. That replica is told the high watermark at once from now on."""
+        node = leading.near_replica(self.replica, rack, offset)
+        if node != NO_LEADER:
+            self._read_near_ms[node] = self._shell.now_ms()
+        return node
 
     def damaged(self, reason: str) -> None:
         """As `Replication`."""
@@ -519,12 +531,15 @@ class Driver:
             if (
                 is_unconfirmed
                 or self.replica.log.end > held.fetch.offset
-                or (is_behind and waits_ms >= confirmation_ms // 4)
+                or (is_behind and waits_ms >= (0 if self._is_read_near(node, now_ms) else confirmation_ms // 4))
                 or (bool(self._deletions) and waits_ms >= DELETION_MS)
                 or any(held.fetch.echo_ms <= asked_ms for asked_ms in self._questions.values())
             ):
                 messages.is_due(node, self)
         (self._shell.restless.add if is_restless else self._shell.restless.discard)(self)
+
+    def _is_read_near(self, node: int, now_ms: int) -> bool:
+        return now_ms - self._read_near_ms.get(node, ev.NEVER) < NEAR_MS
 
     @property
     def is_urgent(self) -> bool:

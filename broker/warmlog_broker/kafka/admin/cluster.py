@@ -34,7 +34,8 @@ def describe_cluster(kafka: Kafka, context: RequestContext, request: Any) -> Res
             cluster_id=described.cluster_id,
             controller_id=described.controller_id,
             brokers=[
-                _Cluster.DescribeClusterBroker(each.node_id, *address_of(context, each)) for each in described.brokers
+                _Cluster.DescribeClusterBroker(each.node_id, *address_of(context, each), each.rack or None)
+                for each in described.brokers
             ],
             cluster_authorized_operations=rights,
         )

@@ -2,7 +2,8 @@
 
 There are no fetch sessions: each response says so by session 0, and clients send full requests. A partition that has no
 records from the offset on, since compaction has removed them, gets an empty batch that ends where reading goes on: the
-response has no other way to say it.
+response has no other way to say it. A partition that is to be read from a near replica gets no records: librdkafka
+would complain.
 """
 
 import logging
@@ -14,6 +15,7 @@ from warmlog_broker.kafka.data.rows import Pieces, in_rows, note_rows, with_colu
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.codec import slices_bytes
 from warmlog_broker.network.request import MessageWithSlices, RequestContext, Response, then
+from warmlog_broker.replica.cluster_view import NO_LEADER
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch import (
@@ -66,14 +68,18 @@ def fetch(kafka: Kafka, context: RequestContext, request: Any) -> Response:
         wanted,
         request.isolation_level,
         skips_gaps=True,
+        rack=request.rack_id,
     )
 
     def back(fetched: Any) -> Response:
         if not isinstance(fetched, MessageWithSlices):  # without rights to any of the partitions
             fetched = MessageWithSlices(fetched, [() for _ in fetched.partitions])
         parts = fetched.message.partitions
-        slices: list[Pieces] = [list(each) for each in fetched.slices]
-        columnar = with_columns(fetched.slices)
+        kept = [
+            each if part.near_replica == NO_LEADER else () for part, each in zip(parts, fetched.slices, strict=True)
+        ]
+        slices: list[Pieces] = [list(each) for each in kept]
+        columnar = with_columns(kept)
         if not columnar:
             return _respond(request, names, parts, slices)
         return _converted(kafka, context, request, names, wanted, parts, slices, columnar)
@@ -158,6 +164,7 @@ def _answer(part: m.FetchedPartition, size_bytes: int, isolation: int) -> Any:
         part.log_start_offset,
         part.diverging,
         aborted_transactions=part.aborted_transactions if isolation == m.IsolationLevel.READ_COMMITTED else None,
+        preferred_read_replica=part.near_replica,
         records=size_bytes,
     )
 

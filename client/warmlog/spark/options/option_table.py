@@ -110,6 +110,8 @@ verifyChecksums | boolean | read | true
     whether the CRC of every batch is checked; its structure is always checked
 isolation.level or kafka.isolation.level | read_uncommitted or read_committed | read | read_committed
     read_committed leaves out records of aborted and open transactions, and ends before the first open one
+rack or kafka.client.rack | name | read
+    where the tasks run, as `rack` of a broker: each partition is read from an in-sync replica there, if there is one
 includeHeaders | boolean | all | false
     whether to read the column `headers`; when writing, whether to write it (default there: true)
 topic | name | write

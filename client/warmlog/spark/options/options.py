@@ -27,8 +27,9 @@ _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _LARGEST_NUMBER = 2**63 - 1
 _LONGEST_DURATION_MS = 36_500 * 86_400_000
 """A hundred years: time.sleep does not accept three hundred."""
-_TEXTS = ("username", "password", "sasl.mechanism", "ssl.cafile", "ssl.certfile", "ssl.keyfile", "ssl.keypassword")
-"""Options of the login and of TLS that are texts."""
+_TEXTS = ("rack", "username", "password", "sasl.mechanism")
+_TLS_TEXTS = ("ssl.cafile", "ssl.certfile", "ssl.keyfile", "ssl.keypassword")
+"""Options of connections that are texts."""
 _USE_NAMES = {Use.BATCH: "a batch", Use.STREAM: "a stream", Use.WRITE: "writing"}
 
 _log = logging.getLogger("warmlog.spark")
@@ -98,8 +99,8 @@ class Given:
         return tuple(dict.fromkeys(item for item in items if item))
 
     def connection(self, base: ConnectionOptions) -> ConnectionOptions:
-        """Return `base` with the options of the login and of TLS."""
-        given: dict[str, object] = {name.replace(".", "_"): self.text(name) for name in _TEXTS}
+        """Return `base` with the options of the place, the login and TLS."""
+        given: dict[str, object] = {name.replace(".", "_"): self.text(name) for name in (*_TEXTS, *_TLS_TEXTS)}
         given |= {name.replace(".", "_"): self.boolean(name) for name in ("ssl", "ssl.check.hostname")}
         try:
             present = {name: value for name, value in given.items() if value is not None}

@@ -432,8 +432,8 @@ def test_a_client_is_told_the_address_of_the_listener_that_it_came_by() -> None:
         "inside=plaintext://127.0.0.1:1,outside=ssl://10.0.0.1:2", "outside=logs.example.org:7443"
     )
     cluster = LoneClusterView("c", 7, listeners)
-    assert cluster.brokers("outside") == [(7, "logs.example.org", 7443)]
-    assert cluster.brokers("inside") == [(7, "", 0)]
+    assert cluster.brokers("outside") == [(7, "logs.example.org", 7443, "")]
+    assert cluster.brokers("inside") == [(7, "", 0, "")]
 
 
 def test_one_broker_leads_what_it_can_read_in_the_partitions_leader_epoch(make_partition: MakePartition) -> None:
@@ -443,7 +443,7 @@ def test_one_broker_leads_what_it_can_read_in_the_partitions_leader_epoch(make_p
         return cluster.leadership(bytes(16), partition.key.partition, partition)
 
     first, second = make_partition(0, leader_epoch=2), make_partition(1, leader_epoch=5)
-    assert (cluster.controller_id, cluster.brokers("default")) == (7, [(7, "", 0)])
+    assert (cluster.controller_id, cluster.brokers("default")) == (7, [(7, "", 0, "")])
     assert [leadership(each) for each in (first, second)] == [(7, 2, [7], [7]), (7, 5, [7], [7])]
     second.set_read_only("its disk takes no writes")
     assert leadership(second) == (7, 5, [7], [7])

@@ -111,6 +111,26 @@ def test_a_leader_commits_what_all_members_have_flushed_and_then_loads() -> None
     driven.did(ev.Load)
 
 
+def test_a_reader_is_sent_to_the_in_sync_replica_of_its_rack_that_has_most_and_that_serves_while_it_hears() -> None:
+    driven = leader()
+    racks = {1: "a", 2: "b", 3: "b"}
+    driven.see(ev.SessionsSeen({node: replace(SESSIONS[node], rack=rack) for node, rack in racks.items()}, 11))
+    assert leading.near_replica(driven.replica, "b", 0) == NO_LEADER, "none has fetched in this epoch"
+    driven.see(fetched(2, flushed=18))
+    driven.see(fetched(3))
+    assert leading.near_replica(driven.replica, "b", 18) == 3
+    assert leading.near_replica(driven.replica, "b", 19) == NO_LEADER, "above what is committed"
+    assert leading.near_replica(driven.replica, "a", 18) == leading.near_replica(driven.replica, "c", 18) == NO_LEADER
+    follower = Driven()
+    assert not leading.may_serve(follower.replica, follower.now_ms)
+    follower.answer(follower.fetch(), high_watermark=18)
+    assert leading.may_serve(follower.replica, follower.now_ms + 2000)
+    assert not leading.may_serve(follower.replica, follower.now_ms + 2001)
+    assert leading.near_replica(follower.replica, "b", 0) == NO_LEADER
+    follower.see(ev.RecordSeen(replace(RECORD, isr=(2, 3)), 51))
+    assert not leading.may_serve(follower.replica, follower.now_ms)
+
+
 def test_a_candidate_stops_fetching_and_leads_when_it_is_elected() -> None:
     driven = Driven()
     driven.see(ev.SessionsSeen({1: SESSIONS[1]}, 11))

@@ -49,7 +49,7 @@ class OneBroker:
     def leader_epoch(self, _topic: str, _partition: int) -> int:
         return 0
 
-    def leader(self, _topic: str, _partition: int) -> "OneBroker":
+    def source(self, _topic: str, _partition: int) -> "OneBroker":
         return self
 
     def request(self, message: FetchRequest, _payload: object, respond: Callable[[Any], None], **_: object) -> None:
