@@ -12,8 +12,11 @@ import pytest
 from broker_process import port_to_keep
 from cluster_processes import ClusterProcesses
 from etcd_process import needs_etcd
+from kafka_client import KafkaClient, rows
 from warmlog.blocking import Admin
 from warmlog_protocol import messages as m
+from warmlog_protocol.errors import ErrorCode
+from warmlog_protocol.kafka.schema import API
 
 pytestmark = [needs_etcd, pytest.mark.slow]
 PATIENCE_S = 60
@@ -99,6 +102,37 @@ def test_librdkafka_goes_on_while_the_coordinator_of_its_group_is_dead(cluster: 
     member.join()
     assert refused == []
     assert member.read == [list(range(number, sent, 3)) for number in range(3)]
+
+
+def test_who_asks_a_broker_that_does_not_lead_is_told_who_does(cluster: ClusterProcesses) -> None:
+    """By the current leader in the responses (KIP-951), and its address, and by the racks in metadata."""
+    with Admin(cluster.addresses) as admin:
+        admin.create_topic("led", partitions=1)
+        described = admin.describe_topic("led")
+    (partition,) = described.partitions
+    other = next(node for node in cluster.brokers if node != partition.leader)
+    address = cluster.brokers[partition.leader].settings["kafka.listen"]
+    fetched, produced = API["Fetch"].request, API["Produce"].request
+    part = fetched.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    topics = [fetched.FetchTopic(topic_id=described.topic_id.bytes, partitions=[part])]
+    records = rows(b"1")
+    data = [produced.TopicProduceData("led", partition_data=[produced.PartitionProduceData(0, len(records))])]
+    with KafkaClient(str(cluster.brokers[other].settings["kafka.listen"])) as client:
+        read = client.call("Fetch", 16, topics=topics, max_wait_ms=100, min_bytes=1, max_bytes=1000, session_epoch=-1)
+        written = client.receive(
+            "Produce", 10, client.send("Produce", 10, records=records, acks=-1, timeout_ms=1000, topic_data=data)
+        )
+        racks = {each.node_id: each.rack for each in client.call("Metadata", 9, topics=[]).brokers}
+    for refused, response in (
+        (read.responses[0].partitions[0], read),
+        (written.responses[0].partition_responses[0], written),
+    ):
+        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert refused.current_leader.leader_id == partition.leader
+        assert refused.current_leader.leader_epoch >= 0
+        (endpoint,) = response.node_endpoints
+        assert (endpoint.node_id, f"{endpoint.host}:{endpoint.port}") == (partition.leader, address)
+    assert racks == {node: f"r{node}" for node in cluster.brokers}
 
 
 def test_librdkafka_reads_from_the_replica_of_its_rack(cluster: ClusterProcesses, servers: str) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from warmlog_broker.handlers.fetch import failed
+from warmlog_broker.kafka.data.leaders import Leaders
 from warmlog_broker.kafka.data.rows import Pieces, in_rows, note_rows, with_columns
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.codec import slices_bytes
@@ -81,7 +82,7 @@ def fetch(kafka: Kafka, context: RequestContext, request: Any) -> Response:
         slices: list[Pieces] = [list(each) for each in kept]
         columnar = with_columns(kept)
         if not columnar:
-            return _respond(request, names, parts, slices)
+            return _respond(request, names, parts, slices, Leaders(kafka, context, _Response))
         return _converted(kafka, context, request, names, wanted, parts, slices, columnar)
 
     return then(kafka.call(context, message), back)
@@ -129,11 +130,11 @@ async def _converted(
         left_bytes -= slices_bytes([slices[index]])
         if slices[index]:
             first = min(first, index)
-    return _respond(request, names, parts, slices)
+    return _respond(request, names, parts, slices, Leaders(kafka, context, _Response))
 
 
 def _respond(
-    request: Any, names: list[str | None], parts: list[m.FetchedPartition], slices: list[Pieces]
+    request: Any, names: list[str | None], parts: list[m.FetchedPartition], slices: list[Pieces], leaders: Leaders
 ) -> MessageWithSlices:
     """Return the response: its partitions are those of the request, in its order."""
     fetched = iter(zip(parts, slices, strict=True))
@@ -149,13 +150,13 @@ def _respond(
             part, pieces = next(fetched)
             if not pieces and part.next_offset > wanted.fetch_offset and part.error_code == ErrorCode.NONE:
                 pieces = [_gap(wanted.fetch_offset, part.next_offset, part.leader_epoch)]
-            answers.append(_answer(part, slices_bytes([pieces]), request.isolation_level))
+            answers.append(_answer(part, slices_bytes([pieces]), request.isolation_level, leaders.of(part)))
             all_slices.append(pieces)
         topics.append(_Response.FetchableTopicResponse(topic.topic, topic.topic_id, answers))
-    return MessageWithSlices(_Response(responses=topics), all_slices)
+    return MessageWithSlices(_Response(responses=topics, node_endpoints=leaders.endpoints), all_slices)
 
 
-def _answer(part: m.FetchedPartition, size_bytes: int, isolation: int) -> Any:
+def _answer(part: m.FetchedPartition, size_bytes: int, isolation: int, leader: Any) -> Any:
     return _Partition(
         part.partition,
         part.error_code,
@@ -163,6 +164,7 @@ def _answer(part: m.FetchedPartition, size_bytes: int, isolation: int) -> Any:
         part.last_stable_offset,
         part.log_start_offset,
         part.diverging,
+        leader,
         aborted_transactions=part.aborted_transactions if isolation == m.IsolationLevel.READ_COMMITTED else None,
         preferred_read_replica=part.near_replica,
         records=size_bytes,

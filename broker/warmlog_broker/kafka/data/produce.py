@@ -5,6 +5,7 @@ from typing import Any
 
 from warmlog_broker.handlers.produce import RefusedRecords
 from warmlog_broker.kafka.codes import code_in
+from warmlog_broker.kafka.data.leaders import Leaders
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import BatchSource, ConnectionEnds, Ready, RequestContext, Response, then
 from warmlog_protocol import messages as m
@@ -41,7 +42,9 @@ def produce(kafka: Kafka, context: RequestContext, request: Any, source: BatchSo
         raise ConnectionEnds(f"acks=0, and a batch was refused: {error}")
 
     def back(done: Any) -> Ready:
-        return None if done is None else _back(request, refused, iter(done.partitions))
+        return (
+            None if done is None else _back(request, refused, iter(done.partitions), Leaders(kafka, context, _Response))
+        )
 
     if not passed:
         return _back(request, refused, iter(()))
@@ -68,21 +71,28 @@ def _refusal(batch: ReceivedBatch, topic: str | None) -> ApiError | None:
     return None
 
 
-def _back(request: Any, refused: list[ApiError | None], done: Iterator[m.ProducedPartition]) -> m.Message:
-    refusals = iter(refused)
-    return _Response(
-        [
-            _Response.TopicProduceResponse(
-                topic.name,
-                topic.topic_id,
-                [_partition(request.api_version, part.index, next(refusals), done) for part in topic.partition_data],
-            )
-            for topic in request.topic_data
-        ]
-    )
+def _back(
+    request: Any, refused: list[ApiError | None], done: Iterator[m.ProducedPartition], leaders: Leaders | None = None
+) -> m.Message:
+    refusals, version = iter(refused), request.api_version
+    topics = [
+        _Response.TopicProduceResponse(
+            topic.name,
+            topic.topic_id,
+            [_partition(version, part.index, next(refusals), done, leaders) for part in topic.partition_data],
+        )
+        for topic in request.topic_data
+    ]
+    return _Response(topics, node_endpoints=[] if leaders is None else leaders.endpoints)
 
 
-def _partition(version: int, index: int, refusal: ApiError | None, done: Iterator[m.ProducedPartition]) -> Any:
+def _partition(
+    version: int,
+    index: int,
+    refusal: ApiError | None,
+    done: Iterator[m.ProducedPartition],
+    leaders: Leaders | None,
+) -> Any:
     if refusal is not None:
         return _Partition(index, refusal.code, base_offset=-1, error_message=str(refusal))
     produced = next(done)
@@ -95,6 +105,7 @@ def _partition(version: int, index: int, refusal: ApiError | None, done: Iterato
         base_offset=-1,
         record_errors=[*map(_RecordError, produced.indexes)] if isinstance(produced, RefusedRecords) else [],
         error_message=produced.error_message,
+        current_leader=None if leaders is None else leaders.of(produced),
     )
 
 
