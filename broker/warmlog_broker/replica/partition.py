@@ -145,8 +145,9 @@ class Partition:
 
     @property
     def awaited_below(self) -> int:
-        """The offset below which appends wait for the high watermark."""
-        return max(self._pending.end_offset, self._pending_markers.end_offset)
+        """The offset below which appends wait for flushes: with write.caching only markers do."""
+        markers = self._pending_markers.end_offset
+        return markers if self.config.write_caching else max(self._pending.end_offset, markers)
 
     async def confirm(self) -> None:
         """Return once a read may be answered that must not go back: see `Replication.confirm`."""

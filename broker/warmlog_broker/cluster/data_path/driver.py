@@ -151,6 +151,7 @@ class Driver:
         self._is_wake_due = False
         self._incoming: list[CopiedBatch] = []
         self._flush_below = 0
+        """As the leader has told. With write.caching it is the end of a marker, which counts once it is flushed."""
         self._held: dict[int, _Held] = {}
         self._said: dict[int, ev.Answer] = {}
         """Answers that wait for no news, by node."""
@@ -349,7 +350,8 @@ class Driver:
         leads = self.replica.leading is not None
         if leads and log.log_end_offset > self.replica.log.end:
             self._take_turn(ev.Produced(log.log_end_offset))
-        held_offset = log.log_end_offset if self.partition.config.write_caching else log.recovery_point
+        is_cached = self.partition.config.write_caching and log.recovery_point >= self._flush_below
+        held_offset = log.log_end_offset if is_cached else log.recovery_point
         if held_offset > self.replica.log.flushed:
             self._take_turn(ev.Flushed(held_offset, self.replica.log.truncations))
         if leads and log.log_start_offset > self.replica.log.start:

@@ -122,12 +122,12 @@ class Room:
         self._incarnations = 0
         self._registering: asyncio.Task[None] | None = None
 
-    async def create(self, *nodes: int, min_isr: int = 2) -> None:
+    async def create(self, *nodes: int, min_isr: int = 2, **settings: str) -> None:
         """Create the partition, led by the first node; the brokers start."""
         record = PartitionRecord(leader=nodes[0], leader_epoch=0, replicas=nodes, isr=nodes, min_isr=min_isr)
         await self.etcd.txn([], [Put(self.keys.partition(*KEY), to_bytes(record))])
         for node in nodes:
-            await self.start(node)
+            await self.start(node, **settings)
 
     async def start(self, node: int, **settings: str) -> None:
         self._incarnations += 1

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from unit.broker.cluster.room import KEY, MAX_BYTES, Room
+from unit.broker.cluster.room import KEY, MAX_BYTES, NOW_MS, Room, ThreadedDisk
 from warmlog_broker.replication.events import Verdict
-from warmlog_protocol.errors import NotEnoughReplicas, NotLeaderOrFollower
+from warmlog_protocol.batch import ControlType
+from warmlog_protocol.errors import ApiError, NotEnoughReplicas, NotLeaderOrFollower
 
 
 async def test_what_is_acknowledged_is_flushed_on_all_in_sync_replicas(room: Room) -> None:
@@ -28,6 +29,26 @@ async def test_after_the_leader_has_died_another_one_has_all_that_was_acknowledg
     await room.produce(b"most")
     await room.agree(1, 2, 3)
     await room.until(lambda: in_sync(room, 1, 2, 3))
+
+
+async def test_with_write_caching_a_marker_waits_until_all_in_sync_replicas_have_flushed_it(room: Room) -> None:
+    """A power cut of all could leave the transaction open else, and no coordinator knows it any more."""
+    await room.create(1, 2, write_caching="true")
+    partition, disk = room.partitions[1], room.partitions[2].disk
+    assert isinstance(disk, ThreadedDisk)
+    await room.produce(b"x")
+    disk.is_stuck.clear()
+    await room.produce(b"no flush is waited for")
+    done: list[ApiError | None] = []
+    partition.append_end_transaction(1, 1, ControlType.COMMIT, 0, done.append, now_ms=NOW_MS)
+    waiting = asyncio.create_task(room.produce(b"after the marker"))
+    await room.until(lambda: partition.log.recovery_point >= 3 and room.end(2) == 4)
+    await asyncio.sleep(0.1)
+    assert done == []
+    disk.is_stuck.set()
+    await room.until(lambda: done == [None])
+    assert room.partitions[2].log.recovery_point >= 3
+    await waiting
 
 
 async def in_sync(room: Room, *nodes: int) -> bool:
