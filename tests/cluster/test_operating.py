@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from click.testing import CliRunner
 from broker_process import BrokerFailed, BrokerProcess
 from cluster_processes import ClusterProcesses
 from etcd_process import EtcdProcess, needs_etcd
+from small_disk import small_disk
 from waiting import wait_until
 from warmlog import Admin, Producer, blocking
 from warmlog.cli.app import build_program
+from warmlog_broker.cluster import orders
 from warmlog_broker.cluster.keys import Keys
 from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.cluster.view import View
@@ -88,6 +91,31 @@ def test_a_partition_moves_to_other_brokers_with_its_records(cluster: ClusterPro
     wait_until(lambda: nodes_of(cluster, "moved") == [1, 2, 3])
     wait_until(lambda: all_are_in_sync(cluster))
     assert "nothing had to be changed" in run(cluster, "reassign", "moved", "0", "--replicas", "1,2,3")
+
+
+def test_a_leader_whose_disk_is_full_hands_over_and_leads_again_when_it_has_room(tmp_path: Path) -> None:
+    """The other one in sync takes records; a third one has no room either."""
+    constants = {orders: {"SETTLED_S": 1.0}}
+    with ExitStack() as held:
+        cluster = ClusterProcesses(tmp_path / "c", disk_reserve_bytes=8 << 20)
+        for node in (1, 3):
+            held.enter_context(small_disk(cluster.brokers[node].data_dir, 32 << 20))
+        for broker in cluster.brokers.values():
+            broker.constants = constants
+        held.enter_context(cluster)
+        with blocking.Admin(cluster.addresses) as admin:
+            admin.create_topic("orders", partitions=3, replication_factor=3)
+        produce(cluster.brokers[1], "orders", b"before")
+        filled = [cluster.brokers[node].data_dir / "other" for node in (1, 3)]
+        for path in filled:
+            path.write_bytes(bytes(26 << 20))
+        wait_until(lambda: leads(cluster) == {1: 0, 2: 3, 3: 0})
+        assert [row["state"] for row in ask(cluster, "brokers")] == ["full", "ready", "full"]
+        for path in filled:
+            path.unlink()
+        wait_until(lambda: leads(cluster) == {1: 1, 2: 1, 3: 1})
+        produce(cluster.brokers[1], "orders", b"after")
+        assert sorted(values_of(cluster.brokers[1], "orders")) == [b"after", b"before"]
 
 
 def test_a_drained_broker_leads_nothing_until_it_may_again(cluster: ClusterProcesses) -> None:

@@ -3,9 +3,7 @@
 import asyncio
 import json
 import logging
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 
 from broker_process import BrokerProcess
 from integration.command_line import CommandLine, succeeded
+from small_disk import small_disk
 from waiting import until, wait_until
 from warmlog import Admin, Consumer, DiskFull, Producer
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadata
@@ -28,13 +27,8 @@ BIG = b"x" * 100_000
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own, of DISK_BYTES."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "warmlog-test", str(path)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
-        pytest.skip("a file system can be mounted by root only, and where the system allows it")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
+    with small_disk(tmp_path / "disk", DISK_BYTES) as path:
+        yield path
 
 
 async def fill(address: str, wanted: int) -> int:

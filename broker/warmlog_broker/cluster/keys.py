@@ -74,6 +74,8 @@ class Registration(Value, frozen=True, kw_only=True):
     """False while the broker hands over what it leads, to stop."""
     was_clean: bool = True
     """Whether it started after a clean stop."""
+    has_room: bool = True
+    """Whether its disks take records."""
 
 
 class TopicValue(Value, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 An order is a key in etcd (`keys`): a leader takes the steps as far as it can, again and again, and deletes the order
 when it is done. In the same way a leader follows the topic's `min.insync.replicas`, gives its leadership back to the
-first replica, and orders the replicas that an internal topic lacks.
+first replica, hands it over while its disk is full, and orders the replicas that an internal topic lacks.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from warmlog_broker.replication.record import PartitionRecord
 BALANCE_S = 1.0
 """How often a broker looks for partitions that it leads in the place of another."""
 SETTLED_S = 30.0
-"""A replica that is in sync for so long gets its leadership back."""
+"""A replica that is in sync for so long gets its leadership back; a disk that is full for so long costs it."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Orders:
         self._etcd = etcd
         self._view = view
         self._replicas = replicas
-        self._preferred_since_s: dict[PartitionKey, float] = {}
+        self._wanting_since_s: dict[PartitionKey, float] = {}
         """Since when another replica should lead a partition that this broker leads."""
 
     async def run(self) -> None:
@@ -57,7 +57,7 @@ class Orders:
                 self._take_settings()
                 self._drain()
                 await self._grow_internal()
-                await self._return_to_preferred()
+                await self._hand_over()
             except Exception:
                 _log.exception("orders of partitions cannot be carried out: a bug")
 
@@ -129,18 +129,25 @@ class Orders:
         members = driver.replica.record.isr
         return [node for node in members if node in sessions and sessions[node].is_ready and node != self._view.node]
 
-    async def _return_to_preferred(self) -> None:
-        """Let the first replica of each partition lead again, one at a time, once it has been in sync for a while."""
+    def _better_leader(self, driver: Driver) -> int | None:
+        """Return who should lead in the place of this broker: one with room if its disk has none, or the first."""
+        disk, sessions = driver.partition.disk, self._replicas.sessions
+        if disk is not None and disk.room.is_short:
+            return next((node for node in self._able(driver) if sessions[node].has_room), None)
+        return preferred_leader(driver.replica.record, sessions)
+
+    async def _hand_over(self) -> None:
+        """Let others lead that should, one partition at a time, once that has been so for a while."""
         wanting = {
-            driver.key: (driver, preferred)
+            driver.key: (driver, better)
             for driver in self._replicas
             if driver.replica.leading is not None
             and driver.key not in self._view.orders
-            and (preferred := preferred_leader(driver.replica.record, self._replicas.sessions)) is not None
+            and (better := self._better_leader(driver)) is not None
         }
         now_s = asyncio.get_running_loop().time()
-        self._preferred_since_s = {key: self._preferred_since_s.get(key, now_s) for key in wanting}
-        for key, (driver, preferred) in wanting.items():
-            if now_s - self._preferred_since_s[key] >= SETTLED_S:
-                driver.do(ev.HandOverAsked(preferred))
+        self._wanting_since_s = {key: self._wanting_since_s.get(key, now_s) for key in wanting}
+        for key, (driver, better) in wanting.items():
+            if now_s - self._wanting_since_s[key] >= SETTLED_S:
+                driver.do(ev.HandOverAsked(better))
                 await asyncio.sleep(BALANCE_S / 10)

@@ -108,6 +108,7 @@ class Replicating:
         self.figures = Figures(self._view, self.replicas)
         self.orders = Orders(self._etcd, self._view, self.replicas)
         self._session.on_registered = self._tell_sessions
+        self._session.has_room = lambda: not any(each.room.is_short for each in directories.live)
         self._tell_sessions()
         for key, seen in self._view.records.items():
             self.replicas.record_seen(key, seen)

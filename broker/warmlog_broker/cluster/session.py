@@ -66,6 +66,8 @@ class Session:
         """The revision at which the broker was registered; 0 while it is not."""
         self.on_registered: Callable[[], None] = lambda: None
         """Called when the broker has another broker epoch, which the view may have had before this knew it."""
+        self.has_room: Callable[[], bool] = lambda: True
+        """Whether this broker's disks take records; the others are told as the lease is kept alive."""
         self._etcd = etcd
         self._view = view
         self._node = node
@@ -142,7 +144,7 @@ class Session:
         if self._view.frozen or not self.broker_epoch:
             return
         key = self._view.keys.broker(self._view.node)
-        value = replace(self._value, by=new_author(self._view.node), is_ready=is_ready)
+        value = replace(self._value, by=new_author(self._view.node), is_ready=is_ready, has_room=self.has_room())
         compares, put = [CreatedAt(key, self.broker_epoch)], Put(key, to_bytes(value), self._lease)
         try:
             await settled(self._etcd, value.by, compares, [put], timeout_s=RETRY_S)
@@ -227,7 +229,8 @@ class Session:
     def _is_told(self) -> bool:
         """Return whether the view has of this broker what the others shall know."""
         registered = self._view.brokers.get(self._view.node)
-        return registered is not None and registered.value.is_ready == self._is_ready
+        said = None if registered is None else (registered.value.is_ready, registered.value.has_room)
+        return said == (self._is_ready, self.has_room())
 
     async def _beat(self) -> None:
         while True:

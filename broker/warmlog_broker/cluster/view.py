@@ -315,7 +315,7 @@ class View:
 
 def _session(registered: Registered) -> ev.Session:
     value = registered.value
-    return ev.Session(registered.broker_epoch, value.is_ready, value.was_clean, value.rack)
+    return ev.Session(registered.broker_epoch, value.is_ready, value.was_clean, value.rack, value.has_room)
 
 
 class EtcdClusterView:

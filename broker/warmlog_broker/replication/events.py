@@ -46,6 +46,8 @@ class Session(msgspec.Struct, frozen=True):
     was_clean: bool = True
     """Whether it started after a clean stop."""
     rack: str = ""
+    has_room: bool = True
+    """Whether its disks take records."""
 
 
 Sessions = Mapping[int, Session]

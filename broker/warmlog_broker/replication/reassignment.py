@@ -38,10 +38,12 @@ def _handed_over(nodes: Sequence[int], sessions: Sessions) -> HandOver | None:
 
 
 def preferred_leader(record: PartitionRecord, sessions: Sessions) -> int | None:
-    """Return the replica that should lead instead: the first one, if it is in sync and ready; None if it leads.
+    """Return the replica that should lead instead: the first one, if it is in sync and able; None if it leads.
 
     The caller waits until this has been so for a while: a slow member would get and lose the leadership in turns.
     """
     first = record.replicas[0]
-    is_able = first in record.isr and first in sessions and sessions[first].is_ready and first not in record.removing
-    return first if is_able and first != record.leader else None
+    session = sessions.get(first)
+    is_able = session is not None and session.is_ready and session.has_room
+    is_staying = first in record.isr and first not in record.removing
+    return first if is_able and is_staying and first != record.leader else None

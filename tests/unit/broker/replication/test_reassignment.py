@@ -53,9 +53,10 @@ def test_a_reassignment_is_taken_back_when_a_replica_that_was_added_leads() -> N
     assert record.adding == record.removing == ()
 
 
-def test_the_first_replica_leads_if_it_is_in_sync_and_ready() -> None:
+def test_the_first_replica_leads_if_it_is_in_sync_and_able() -> None:
     record = replace(RECORD, leader=2)
     assert preferred_leader(record, SESSIONS) == 1
     assert preferred_leader(RECORD, SESSIONS) is None
     assert preferred_leader(replace(record, isr=(2, 3)), SESSIONS) is None
     assert preferred_leader(record, {2: Session(12)}) is None
+    assert preferred_leader(record, {**SESSIONS, 1: Session(11, has_room=False)}) is None

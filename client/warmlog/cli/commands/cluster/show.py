@@ -133,7 +133,7 @@ def _row(view: "View", node: int) -> _BrokerRow:
     of = [seen.record for seen in view.records.values() if node in seen.record.replicas]
     return _BrokerRow(
         node,
-        "away" if value is None else "ready" if value.is_ready else "drained",
+        "away" if value is None else "drained" if not value.is_ready else "ready" if value.has_room else "full",
         "" if value is None else value.rack,
         sum(record.leader == node for record in of),
         sum(node in record.isr for record in of),
