@@ -45,6 +45,8 @@ def test_what_the_page_names_is_measured_and_shows_what_happens(tmp_path: Path) 
 
     with cluster:
         leader = asyncio.run(fill())
+        with urlopen(f"http://127.0.0.1:{ports[leader]}/healthz/in-sync", timeout=10) as answer:
+            assert answer.read() == b"ready\n"
         kinds, values = scraped(ports[leader])
         assert kinds == {name.removesuffix("_total"): kind for name, kind in documented.items()}
         assert (values["brokers"], values["replicas"], values["leaders"]) == (2, 1, 1)

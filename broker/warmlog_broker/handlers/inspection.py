@@ -28,7 +28,19 @@ def problems_of(services: Services) -> list[str]:
     offline = sum(each.state is PartitionState.OFFLINE for each in services.topics.partitions)
     if offline:
         problems.append(f"{offline} partitions are offline")
+    if lagging := lagging_replicas(services):
+        problems.append(f"{lagging} of its replicas are not in sync")
     return problems
+
+
+def lagging_replicas(services: Services) -> int:
+    """Return how many replicas of this broker are not in sync; none, if it is a cluster alone."""
+    view = services.cluster
+    return sum(
+        view.node_id not in view.leadership(topic.topic_id, number, here).in_sync_replicas
+        for topic in (services.topics if services.between_brokers is not None else ())
+        for number, here in topic.local.items()
+    )
 
 
 async def describe_status(

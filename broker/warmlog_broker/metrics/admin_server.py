@@ -4,6 +4,7 @@
 ``/metrics``            Prometheus text, or OpenMetrics if the client asks for it
 ``/healthz/live``       200; a client that gets no response within its timeout restarts the broker
 ``/healthz/ready``      200 if clients are served, else 503; the text says what is wrong
+``/healthz/in-sync``    200 if that is so, and all replicas here are in sync, else 503
 ======================  =======================================================================
 
 It has no authentication: bind it to loopback or to a network of operators.
@@ -26,7 +27,7 @@ REQUEST_TIMEOUT_S = 10.0
 MAX_CONNECTIONS = 16
 """One more ends the oldest, so that clients that do not finish their requests keep no health check out."""
 MAX_REQUEST_BYTES = 16 * 1024
-PAGES = ("/metrics", "/healthz/live", "/healthz/ready")
+PAGES = ("/metrics", "/healthz/live", "/healthz/ready", "/healthz/in-sync")
 TEXT = "text/plain; charset=utf-8"
 
 _log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class Health(NamedTuple):
 
     is_ready: bool
     problems: Sequence[str]
+    is_in_sync: bool = True
 
 
 class Source(Protocol):
@@ -122,9 +124,9 @@ class AdminServer:
             return await asyncio.to_thread(_exposition, metrics, accepted)
         if path == "/healthz/live":
             return _text(HTTPStatus.OK, "alive")
-        if path == "/healthz/ready":
+        if path in ("/healthz/ready", "/healthz/in-sync"):
             health = await self._source.health()
-            if health.is_ready:
+            if health.is_ready and (health.is_in_sync or path == "/healthz/ready"):
                 return _text(HTTPStatus.OK, "\n".join(["ready", *health.problems]))
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(["not ready", *health.problems]))
         return _text(HTTPStatus.NOT_FOUND, f"there are {', '.join(PAGES)}")

@@ -6,7 +6,7 @@ Imported only if `admin.listen` is set, as the library for metrics takes a while
 from prometheus_client.core import Metric
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.inspection import problems_of
+from warmlog_broker.handlers.inspection import lagging_replicas, problems_of
 from warmlog_broker.metrics.admin_server import AdminServer, Health
 from warmlog_broker.metrics.families import BrokerMetrics, starting
 from warmlog_broker.server.listening import bind
@@ -42,4 +42,5 @@ class AdminPort:
             return Health(False, [f"starting: {self.opened} of {self.to_open} partitions are checked"])
         if self.is_stopping:
             return Health(False, ["stopping"])
-        return Health(not services.directories.all_have_failed.is_set(), problems_of(services))
+        is_ready = not services.directories.all_have_failed.is_set()
+        return Health(is_ready, problems_of(services), not lagging_replicas(services))

@@ -21,3 +21,14 @@ readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
 {{- end }}
+
+{{- define "warmlog.etcd" -}}
+- {name: WARMLOG_CLUSTER_ETCD, value: {{ .Values.cluster.etcd | quote }}}
+- {name: WARMLOG_CLUSTER_ID, value: {{ .Values.cluster.id | default (printf "%s-%s" .Release.Namespace .Release.Name) | quote }}}
+{{- end }}
+
+{{- define "warmlog.settings" -}}
+{{- range $name, $value := .Values.settings }}
+- {name: {{ printf "WARMLOG_%s" ($name | upper | replace "." "_") }}, value: {{ ternary $value (toJson $value) (kindIs "string" $value) | quote }}}
+{{- end }}
+{{- end }}

@@ -79,17 +79,17 @@ def read_broker(data_dir: Path) -> tuple[MetadataState, TakenOver]:
     )
 
 
-async def take_over(etcd: Coordination, state: MetadataState) -> None:
+async def take_over(etcd: Coordination, state: MetadataState, cluster_id: str) -> None:
     """Create the cluster of a broker that was alone. DuplicateResource, RequestTimedOut, StorageError."""
     assert state.cluster is not None
-    view = View(etcd, Keys(state.cluster.cluster_id), state.cluster.node_id)
+    view = View(etcd, Keys(cluster_id), state.cluster.node_id)
     async with view.followed():
         if view.item(view.keys.cluster) is not None:
-            raise _exists(state.cluster.cluster_id)
+            raise _exists(cluster_id)
         store = _OneBroker(etcd, view, state)
         for entry in _entries(state):
             await store.commit([entry])
-    await create_cluster(etcd, state.cluster.cluster_id)
+    await create_cluster(etcd, cluster_id)
 
 
 def _entries(state: MetadataState) -> Iterator[Entry]:

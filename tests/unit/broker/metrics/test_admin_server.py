@@ -104,6 +104,10 @@ def test_readiness_says_what_is_wrong(port: int, broker: Scripted) -> None:
     assert ask(port, "/healthz/ready") == (200, admin_server.TEXT, "ready\n")
     broker.state = Health(True, ["a disk is full"])
     assert ask(port, "/healthz/ready") == (200, admin_server.TEXT, "ready\na disk is full\n")
+    assert ask(port, "/healthz/in-sync")[0] == 200
+    broker.state = Health(True, ["2 of its replicas are not in sync"], is_in_sync=False)
+    assert ask(port, "/healthz/ready")[0] == 200
+    assert ask(port, "/healthz/in-sync")[::2] == (503, "not ready\n2 of its replicas are not in sync\n")
     broker.state = Health(False, ["stopping"])
     assert ask(port, "/healthz/ready") == (503, admin_server.TEXT, "not ready\nstopping\n")
     assert ask(port, "/healthz/live")[0] == 200

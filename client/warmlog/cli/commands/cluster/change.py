@@ -1,7 +1,7 @@
 """`warmlog cluster init`, `elect`, `reassign`, `drain` and `replace`."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,47 +50,53 @@ wait_option = click.option(
 def init(data_dir: Path | None, dry_run: bool, if_not_exists: bool, place: Place, as_json: bool) -> None:
     """Create a cluster in etcd, once, before its first broker is started.
 
-    With --data-dir the cluster gets the id that the broker has had; start it with that as its cluster.id.
+    With --data-dir the cluster gets the id that the broker has had; start it with that as its cluster.id. A directory
+    that has no topics, but users and rights, gives these to a new cluster with any --cluster-id.
     """
     from warmlog_broker.tools.cluster import init as work
 
     if data_dir is None:
         if dry_run or not place.cluster_id:
             raise click.UsageError("give --cluster-id NAME, or --data-dir DIR of a broker that becomes the first")
-        _create(place, if_not_exists=if_not_exists, as_json=as_json)
-        return
-    state, found = work.read_broker(data_dir)
-    if place.cluster_id not in ("", found.cluster_id):
-        raise CommandFailed(f"the broker's cluster id is {found.cluster_id}: a cluster that takes it over has the same")
-    if not dry_run:
-        in_etcd(place, lambda etcd: work.take_over(etcd, state))
+        cluster_id = place.cluster_id
+        shown: dict[str, object] = {"cluster_id": cluster_id}
+        said = f"created cluster {cluster_id}; its brokers start with cluster.id={cluster_id}"
+        is_new = _create(place, lambda etcd: work.create_cluster(etcd, cluster_id), if_not_exists=if_not_exists)
+    else:
+        state, found = work.read_broker(data_dir)
+        cluster_id = place.cluster_id or found.cluster_id
+        if found.topics and cluster_id != found.cluster_id:
+            raise CommandFailed(
+                f"the broker's cluster id is {found.cluster_id}: a cluster that takes it over has the same"
+            )
+        shown = {**found._asdict(), "cluster_id": cluster_id, "is_done": not dry_run}
+        said = (
+            f"{counted(found.topics, 'topic')} with {counted(found.partitions, 'partition')}, "
+            f"{counted(found.users, 'user')} and {counted(found.rules, 'rule')} "
+            f"{'would be' if dry_run else 'were'} taken over; start the broker with cluster.id={cluster_id}"
+        )
+        if cluster_id == found.cluster_id:
+            said += f" and node.id={found.node}. Each partition has one replica: `warmlog cluster reassign` adds others"
+        is_new = dry_run or _create(
+            place, lambda etcd: work.take_over(etcd, state, cluster_id), if_not_exists=if_not_exists
+        )
     if as_json:
-        json_line({**found._asdict(), "is_done": not dry_run})
-        return
-    verb = "would be taken" if dry_run else "were taken"
-    line(
-        f"{counted(found.topics, 'topic')} with {counted(found.partitions, 'partition')}, "
-        f"{counted(found.users, 'user')} and {counted(found.rules, 'rule')} {verb} over; start the broker with "
-        f"cluster.id={found.cluster_id} and node.id={found.node}. Each partition has one replica: "
-        "`warmlog cluster reassign` adds others"
-    )
+        json_line(shown)
+    else:
+        line(said if is_new else f"cluster {cluster_id} exists")
 
 
-def _create(place: Place, *, if_not_exists: bool, as_json: bool) -> None:
-    from warmlog_broker.tools.cluster.init import create_cluster
+def _create(place: Place, create: "Callable[[EtcdClient], Awaitable[None]]", *, if_not_exists: bool) -> bool:
+    """Return whether the cluster was created; False if it exists, and may."""
     from warmlog_protocol.errors import DuplicateResource
 
-    done = f"created cluster {place.cluster_id}; its brokers start with cluster.id={place.cluster_id}"
     try:
-        in_etcd(place, lambda etcd: create_cluster(etcd, place.cluster_id))
+        in_etcd(place, create)
     except DuplicateResource:
         if not if_not_exists:
             raise
-        done = f"cluster {place.cluster_id} exists"
-    if as_json:
-        json_line({"cluster_id": place.cluster_id})
-    else:
-        line(done)
+        return False
+    return True
 
 
 @click.command()
