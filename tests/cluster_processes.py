@@ -1,14 +1,18 @@
 """A cluster for tests: an etcd and several brokers, each a process of its own."""
 
 import asyncio
+import json
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+from click.testing import CliRunner
 
 from broker_process import BrokerProcess
 from etcd_process import EtcdProcess
 from warmlog import Admin
-from warmlog_broker.cluster.keys import Keys
+from warmlog.cli.app import build_program
+from warmlog_broker.cluster.keys import FEATURE_LEVEL, Keys
 from warmlog_broker.cluster.view import View
 from warmlog_broker.etcd.client import EtcdClient
 from warmlog_broker.tools.cluster.init import create_cluster
@@ -29,6 +33,7 @@ class ClusterProcesses:
         self.cluster_id = directory.name
         self.directory = directory
         self.etcd = etcd or EtcdProcess(directory / "etcd")
+        self.feature_level = FEATURE_LEVEL
         self.settings = {"broker_session_timeout_ms": SESSION_TIMEOUT_MS, **settings}
         self.brokers = {node: self.broker(node, directory) for node in range(1, brokers + 1)}
         self._is_own = etcd is None
@@ -65,7 +70,7 @@ class ClusterProcesses:
 
         async def create() -> None:
             client = EtcdClient(self.etcd.options)
-            await create_cluster(client, self.cluster_id)
+            await create_cluster(client, self.cluster_id, self.feature_level)
             await client.close()
 
         asyncio.run(create())
@@ -101,3 +106,19 @@ class ClusterProcesses:
     def addresses(self) -> str:
         """HOST:PORT of each broker, with commas between them."""
         return ",".join(broker.address for broker in self.brokers.values())
+
+
+def run(cluster: ClusterProcesses, *words: object, code: int | None = 0) -> str:
+    """What `warmlog cluster` prints; None is any exit code."""
+    place = {"WARMLOG_CLUSTER_ETCD": ",".join(cluster.etcd.addresses), "WARMLOG_CLUSTER_ID": cluster.cluster_id}
+    done = CliRunner().invoke(build_program(), ["cluster", *map(str, words)], prog_name="warmlog", env=place)
+    assert code in (None, done.exit_code), done.output
+    return done.output
+
+
+def ask(cluster: ClusterProcesses, *words: object, code: int | None = 0) -> Any:
+    return json.loads(run(cluster, *words, "--json", code=code))
+
+
+def all_are_in_sync(cluster: ClusterProcesses) -> bool:
+    return not ask(cluster, "status", code=None)["not_as_they_should_be"]

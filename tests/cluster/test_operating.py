@@ -1,24 +1,22 @@
 """What an operator does with a cluster by `warmlog cluster`, on real brokers and their etcd."""
 
 import asyncio
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from broker_process import BrokerFailed, BrokerProcess
-from cluster_processes import ClusterProcesses
+from cluster_processes import ClusterProcesses, all_are_in_sync, ask, run
 from etcd_process import EtcdProcess, needs_etcd
+from forked import Constants
 from small_disk import small_disk
 from waiting import wait_until
 from warmlog import Admin, Producer, blocking
-from warmlog.cli.app import build_program
-from warmlog_broker.cluster import orders
+from warmlog_broker.cluster import orders, session
+from warmlog_broker.cluster import view as view_module
 from warmlog_broker.cluster.keys import Keys
 from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.cluster.view import View
@@ -31,18 +29,6 @@ pytestmark = needs_etcd
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
     with ClusterProcesses(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
-
-
-def run(cluster: ClusterProcesses, *words: str, code: int = 0) -> str:
-    """What `warmlog cluster` prints."""
-    place = {"WARMLOG_CLUSTER_ETCD": ",".join(cluster.etcd.addresses), "WARMLOG_CLUSTER_ID": cluster.cluster_id}
-    done = CliRunner().invoke(build_program(), ["cluster", *words], prog_name="warmlog", env=place)
-    assert done.exit_code == code, done.output
-    return done.output
-
-
-def ask(cluster: ClusterProcesses, *words: str, code: int = 0) -> Any:
-    return json.loads(run(cluster, *words, "--json", code=code))
 
 
 def create(broker: BrokerProcess, topic: str, replication_factor: int) -> None:
@@ -72,10 +58,6 @@ def leads(cluster: ClusterProcesses) -> dict[int, int]:
 
 def is_away(cluster: ClusterProcesses, node: int) -> bool:
     return {row["node"]: row["state"] for row in ask(cluster, "brokers")}[node] == "away"
-
-
-def all_are_in_sync(cluster: ClusterProcesses) -> bool:
-    return not ask(cluster, "status")["not_as_they_should_be"]
 
 
 def test_a_partition_moves_to_other_brokers_with_its_records(cluster: ClusterProcesses) -> None:
@@ -205,9 +187,16 @@ def test_what_cannot_be_is_refused_with_the_reason(cluster: ClusterProcesses) ->
 
 
 @pytest.mark.slow
-def test_brokers_are_restarted_one_by_one_without_a_call_that_fails(tmp_path: Path) -> None:
+def test_brokers_are_upgraded_one_by_one_and_their_feature_level_is_raised_without_a_call_that_fails(
+    tmp_path: Path,
+) -> None:
     partitions = 30
-    with ClusterProcesses(tmp_path / "c", broker_session_timeout_ms=6000) as cluster:
+    older: Constants = {session: {"FEATURE_LEVEL": 0}, view_module: {"FEATURE_LEVEL": 0}}
+    cluster = ClusterProcesses(tmp_path / "c", broker_session_timeout_ms=6000)
+    cluster.feature_level = 0
+    for broker in cluster.brokers.values():
+        broker.constants = older
+    with cluster:
 
         async def write(producer: Producer, partition: int, restarted: asyncio.Event) -> int:
             count = 0
@@ -222,14 +211,26 @@ def test_brokers_are_restarted_one_by_one_without_a_call_that_fails(tmp_path: Pa
                 await admin.create_topic("rolled", partitions=partitions)
                 restarted = asyncio.Event()
                 writing = [asyncio.create_task(write(producer, each, restarted)) for each in range(partitions)]
-                for broker in cluster.brokers.values():
+                for node, broker in cluster.brokers.items():
+                    refused = await asyncio.to_thread(run, cluster, "upgrade", code=1)
+                    assert f"brokers that do not know the feature level 1 yet: {node} (" in refused
                     assert await asyncio.to_thread(broker.terminate) == 0
+                    broker.constants = {}
                     await asyncio.to_thread(broker.start)
                     await asyncio.to_thread(wait_until, lambda: all_are_in_sync(cluster))
+                assert await asyncio.to_thread(ask, cluster, "upgrade") == {"level": 1, "was": 0}
+                await admin.create_topic("after", partitions=1)
+                await producer.send("after", b"")
                 restarted.set()
                 assert min(await asyncio.gather(*writing)) > 0
 
         asyncio.run(roll())
+        assert ask(cluster, "status")["feature_level"] == 1
+        assert ask(cluster, "upgrade") == {"level": 1, "was": 1}
+        cluster.brokers[3].terminate()
+        cluster.brokers[3].constants = older
+        with pytest.raises(BrokerFailed, match="has the feature level 1, and this version knows 0: install a newer"):
+            cluster.brokers[3].start()
 
 
 @pytest.mark.slow

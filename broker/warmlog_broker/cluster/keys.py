@@ -38,6 +38,9 @@ from warmlog_protocol.sasl.credential import Credential
 
 FORMAT = 1
 """Of all values but the records, which have their own."""
+FEATURE_LEVEL = 1
+"""What brokers of this version can do that others rely on only once all can: it is the cluster's after
+`warmlog cluster upgrade`, and an older broker is refused then."""
 
 
 class Value(Struct, frozen=True, kw_only=True):
@@ -49,6 +52,10 @@ class Value(Struct, frozen=True, kw_only=True):
 
 class ClusterValue(Value, frozen=True, kw_only=True):
     created_ms: int
+    generation: int = 0
+    """How often the keys were rebuilt by `warmlog cluster recover`."""
+    level: int = 0
+    """The feature level: see FEATURE_LEVEL."""
 
 
 class NodeValue(Value, frozen=True, kw_only=True):
@@ -57,6 +64,8 @@ class NodeValue(Value, frozen=True, kw_only=True):
     directories: list[str]
     rack: str = ""
     version: str = ""
+    level: int = 0
+    """The highest feature level that it can have."""
 
 
 class Registration(Value, frozen=True, kw_only=True):
@@ -150,6 +159,8 @@ class Keys:
         self.cluster_id = cluster_id
         self.prefix = f"/warmlog/{cluster_id}/"
         self.cluster = f"{self.prefix}cluster"
+        self.broker_prefix = f"{self.prefix}brokers/"
+        """What the keys of all registrations begin with."""
         self.records = f"{self.prefix}partitions/"
         """What the keys of all records begin with."""
         self.producer_ids = f"{self.prefix}producer_ids"
@@ -159,7 +170,7 @@ class Keys:
         return f"{self.prefix}nodes/{node}"
 
     def broker(self, node: int) -> str:
-        return f"{self.prefix}brokers/{node}"
+        return f"{self.broker_prefix}{node}"
 
     def topic(self, name: str) -> str:
         return f"{self.prefix}topics/{name}"

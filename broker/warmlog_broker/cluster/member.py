@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 
+from warmlog_broker.cluster.copy_of_etcd import keep_copy, read_copy, store_copy
 from warmlog_broker.cluster.keys import Keys
 from warmlog_broker.cluster.replicating import Replicating
 from warmlog_broker.cluster.session import Description, Session
@@ -64,14 +65,17 @@ class Member:
         self.session = Session(self._etcd, self.view, node, described, config.broker_session_timeout_ms)
         self.replicating = Replicating(config, self._etcd, self.view, self.session, node)
         self._are_disks_old = False
+        self._threads: Executor
         self._tasks = Tasks()
 
     async def read(self, threads: Executor, is_given_up: Callable[[], bool]) -> None:
         """Read the cluster from etcd, before any log is opened. Raises StartRefused, StartGivenUp."""
+        self._threads = threads
         await read_cluster(self.view, is_given_up)
         timeout_s = 2 * self._config.broker_session_timeout_ms / 1000
         await wait_for_former(self.view, self.session.described.directories, timeout_s)
-        self._are_disks_old = are_disks_old(self.view, self.session, self._node.state)
+        copy = read_copy(self._directories.first.path)
+        self._are_disks_old = are_disks_old(self.view, self.session, self._node.state, copy)
         await self._forget_deleted(threads)
 
     async def _forget_deleted(self, threads: Executor) -> None:
@@ -123,6 +127,8 @@ class Member:
 
         self.view.on_applied.append(applied)
         self._tasks.start(sync.run(), name="sync topics")
+        keeping = keep_copy(self.view, self._directories.first.path, self._threads)
+        self._tasks.start(keeping, name="keep a copy of etcd")
         self._etcd.endpoints.on_call = self.replicating.figures.called
         self.replicating.begin()
 
@@ -131,6 +137,7 @@ class Member:
         await self.session.end()
         self._tasks.cancel()
         await self._tasks.finish(1.0)
+        await store_copy(self.view, self._directories.first.path, self._threads)
         await self._etcd.close()
 
     def abandon(self) -> None:

@@ -16,7 +16,7 @@ from uuid import uuid4
 from msgspec import Struct
 from msgspec.structs import replace
 
-from warmlog_broker.cluster.keys import NodeValue, Registration, from_bytes, to_bytes
+from warmlog_broker.cluster.keys import FEATURE_LEVEL, NodeValue, Registration, from_bytes, to_bytes
 from warmlog_broker.cluster.settling import new_author, settled
 from warmlog_broker.cluster.view import View
 from warmlog_broker.data_dirs.loader import StartRefused
@@ -257,6 +257,7 @@ class Session:
             directories=self.described.directories,
             rack=self.described.rack,
             version=self.described.version,
+            level=FEATURE_LEVEL,
         )
         compare = ChangedAt(key, view.changed_at(key))
         done = await settled(self._etcd, by, [compare], [Put(key, to_bytes(value))])
@@ -265,7 +266,7 @@ class Session:
                 f"another broker writes the mark of node {view.node}: each broker of a cluster needs its own node.id"
             )
         await view.reached(done.revision)
-        await self._node.commit([NodeMarked(NodeMarks(mark, mark, view.revision))])
+        await self._node.commit([NodeMarked(NodeMarks(mark, mark, view.revision, view.generation))])
 
 
 def in_use(node: int, found: Registration) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
+from warmlog_broker.cluster.copy_of_etcd import CopyOfEtcd
 from warmlog_broker.cluster.records import PartitionKey, Seen
 from warmlog_broker.cluster.session import NodeInUse, Session, in_use
 from warmlog_broker.cluster.settling import new_author, settled
@@ -58,13 +59,13 @@ async def read_cluster(view: View, is_given_up: Callable[[], bool]) -> None:
         await asyncio.sleep(PAUSE_S)
     if view.item(view.keys.cluster) is None:
         raise StartRefused(
-            f"etcd has no cluster {view.keys.cluster_id!r}: create it once with `warmlog cluster init`, or correct "
-            "cluster.id or cluster.etcd"
+            f"etcd has no cluster {view.keys.cluster_id!r}: create it once with `warmlog cluster init`, correct "
+            "cluster.id or cluster.etcd, or, if etcd has lost its data, see `warmlog cluster recover`"
         )
 
 
-def are_disks_old(view: View, session: Session, state: NodeState) -> bool:
-    """Return whether the disks are older than the cluster, so that no log of theirs counts.
+def are_disks_old(view: View, session: Session, state: NodeState, copy: CopyOfEtcd | None = None) -> bool:
+    """Return whether the disks are older than the cluster, so that no log of theirs counts; `copy` is on them.
 
     Raises StartRefused if etcd has lost what it had, or if the disks have nothing that this node had.
     """
@@ -75,12 +76,13 @@ def are_disks_old(view: View, session: Session, state: NodeState) -> bool:
             f"are not its: mount the right disks, or, if they are lost, run `warmlog cluster replace {view.node}`, "
             "which takes the node out of all in-sync sets, and start the broker again: its replicas are filled again"
         )
-    match compare(marks, stored, view.revision):
+    marks = marks if copy is None else copy.marks(marks)
+    match compare(marks, stored, view.revision, view.generation):
         case Comparison.STORE_HAS_GONE_BACK:
             raise StartRefused(
                 f"etcd has lost what it had confirmed: it has {tuple(stored)} at revision {view.revision} for node "
                 f"{view.node}, and had {tuple(marks.confirmed)} at {marks.revision}. It was restored from a backup, or "
-                "is another one: restore its latest data. Nothing was changed"
+                "is another one: restore its latest data, or see `warmlog cluster recover`. Nothing was changed"
             )
         case Comparison.DISKS_ARE_OLD:
             _log.critical(

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from msgspec import Struct, field
 
 from warmlog_broker.cluster.keys import (
+    FEATURE_LEVEL,
     ClusterValue,
     Keys,
     OrderValue,
@@ -42,7 +43,7 @@ from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replication import events as ev
 from warmlog_broker.replication import record as records
 from warmlog_broker.replication.record import PartitionRecord
-from warmlog_protocol.errors import WarmlogError
+from warmlog_protocol.errors import UnsupportedVersion, WarmlogError
 
 PAUSE_S = 0.5
 """Before etcd is listed again."""
@@ -80,12 +81,18 @@ class Registered(Struct, frozen=True):
 class View:
     """The facts of one cluster, and the brokers that are alive."""
 
-    def __init__(self, etcd: Coordination, keys: Keys, node: int) -> None:
+    def __init__(self, etcd: Coordination | None, keys: Keys, node: int) -> None:
+        """Without etcd it has only what `take` is given."""
         self.keys = keys
         self.node = node
         self.state = ClusterState()
         self.revision = 0
         """That of `state`, and of everything here."""
+        self.changed = 0
+        """The last revision that changed more than registrations and marks of disks."""
+        self.generation = 0
+        self.level = 0
+        """The feature level."""
         self.items: dict[str, Item] = {}
         self.records: dict[PartitionKey, Seen] = {}
         self.brokers: dict[int, Registered] = {}
@@ -105,6 +112,7 @@ class View:
 
         Raises Unavailable, Refused; WarmlogError for a value that this version cannot read.
         """
+        assert self._etcd is not None
         listing = await self._etcd.range(self.keys.prefix, prefix_end(self.keys.prefix))
         present = {item.key: item for item in listing.items}
         older = [key for key, item in present.items() if item.changed < self.changed_at(key)]
@@ -113,14 +121,15 @@ class View:
             return
         gone = [Change(key, None) for key in self.items if key not in present]
         new = [Change(key, item) for key, item in present.items() if item.changed > self.changed_at(key)]
-        self._take(Revision(listing.revision, gone + new))
+        self.take(Revision(listing.revision, gone + new))
 
     async def follow(self) -> None:
         """Apply what comes after the listing, for as long as the broker runs."""
         while not self.frozen:
+            assert self._etcd is not None
             try:
                 async for revision in self._etcd.watch(self.keys.prefix, self.revision):
-                    self._take(revision)
+                    self.take(revision)
             except Compacted as error:
                 _log.warning("etcd is listed again: %s", error)
             except WentBack as error:
@@ -154,7 +163,7 @@ class View:
         self.frozen = reason
         _log.critical(
             "ETCD HAS GONE BACK: %s. This broker goes on with what it knows, and changes nothing; restore etcd's "
-            "latest data, or recover the cluster's keys, then restart the brokers",
+            "latest data and restart the brokers, or stop them and run `warmlog cluster recover`",
             reason,
         )
         self._wake()
@@ -193,8 +202,19 @@ class View:
         """Return the registered brokers as replicas know them."""
         return {node: _session(each) for node, each in self.brokers.items()}
 
-    def _take(self, revision: Revision) -> None:
-        """Apply changes. WarmlogError if one cannot be read: then all are applied but that one."""
+    def take(self, revision: Revision) -> None:
+        """Apply changes. WarmlogError if one cannot be read: then all are applied but that one.
+
+        None is applied, and the view is frozen, if the key of the cluster is gone or another one: its topics were not
+        deleted, but etcd's data was.
+        """
+        known = self.items.get(self.keys.cluster)
+        for key, item in revision.changes:
+            if key == self.keys.cluster and known is not None and (item is None or item.created != known.created):
+                self.freeze(f"{key} was deleted" if item is None else f"{key} was created again")
+                return
+        if any(self.keys.parts(change.key)[0] not in ("brokers", "nodes") for change in revision.changes):
+            self.changed = revision.revision
         applied, failure = Applied(), None
         for change in revision.changes:
             try:
@@ -243,6 +263,12 @@ class View:
                 self.state.next_producer_id = from_bytes(change.key, change.item.value, ProducerIdsValue).next
             case "cluster", () if change.item is not None:
                 value = from_bytes(change.key, change.item.value, ClusterValue)
+                self.generation, self.level = value.generation, value.level
+                if value.level > FEATURE_LEVEL:
+                    raise UnsupportedVersion(
+                        f"the cluster has the feature level {value.level}, and this version knows {FEATURE_LEVEL}: "
+                        "install a newer version"
+                    )
                 self.state.cluster = ClusterCreated(self.keys.cluster_id, self.node, value.created_ms)
             case "user_secret" | "users" | "acls" | "quotas", _:
                 self._apply_access(kind, rest, change)

@@ -39,6 +39,8 @@ class NodeMarks(msgspec.Struct, frozen=True):
     """The store has had it."""
     revision: int = 0
     """The largest revision of the store that was seen, about."""
+    generation: int = 0
+    """That of the store then: it rises when an operator has rebuilt the store from the brokers."""
 
 
 class Comparison(Enum):
@@ -49,12 +51,14 @@ class Comparison(Enum):
     STORE_HAS_GONE_BACK = "the store has lost what it had confirmed: it was restored from a backup"
 
 
-def compare(marks: NodeMarks, stored: Mark, revision: int) -> Comparison:
+def compare(marks: NodeMarks, stored: Mark, revision: int, generation: int = 0) -> Comparison:
     """Compare the node file with the mark in the store, as of `revision`; `Mark()` if the store has none.
 
-    A crash while a mark was written leaves the store between the confirmed one and the intended one.
+    A crash while a mark was written leaves the store between the confirmed one and the intended one. What a store of a
+    later generation has lost was given up by an operator.
     """
-    if stored < marks.confirmed or revision < marks.revision:
+    has_lost = stored < marks.confirmed or revision < marks.revision
+    if generation < marks.generation or (has_lost and generation == marks.generation):
         return Comparison.STORE_HAS_GONE_BACK
     if stored > marks.intended:
         return Comparison.DISKS_ARE_OLD

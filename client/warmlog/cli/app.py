@@ -124,6 +124,8 @@ FAMILIES: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
             "reassign": ("commands.cluster.change:reassign", "Move partitions to other brokers."),
             "drain": ("commands.cluster.change:drain", "Let a broker hand over what it leads."),
             "replace": ("commands.cluster.change:replace", "Let a broker start with new disks."),
+            "upgrade": ("commands.cluster.change:upgrade", "Raise the feature level, once all brokers are new."),
+            "recover": ("commands.cluster.recover:recover", "Rebuild what a lost etcd had from the brokers."),
             "demo": ("commands.cluster.demo:demo", "Show three brokers on this machine, one of which is killed."),
         },
     ),

@@ -13,6 +13,9 @@ open (`coordinator/transaction/decisions/state`).
 
 Everything that was acknowledged with acks=all before the backup began is in it. Partitions are copied one after the
 other, so the backup is not of one moment.
+
+Of a broker of a cluster it has the replicas that are there, and the broker's copy of etcd: `tools/cluster/recover`
+makes a cluster again of backups of its brokers.
 """
 
 import shutil
@@ -24,8 +27,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from warmlog_broker.cluster.copy_of_etcd import FILE_NAME as COPY_NAME
+from warmlog_broker.cluster.copy_of_etcd import KEPT_S, read_copy
 from warmlog_broker.coordinator.transaction.coordinator import TOPIC as TRANSACTIONS
-from warmlog_broker.metadata.log_file import FILE_NAME, read_records
+from warmlog_broker.metadata.log_file import FILE_NAME, PRIVATE, read_records
 from warmlog_broker.metadata.metadata_log import MetadataState, TopicCreated
 from warmlog_broker.storage.directory.data_dir import (
     CLEANER_OFFSETS_NAME,
@@ -147,6 +152,8 @@ class _Run:
 
     def run(self, now_ms: int) -> int:
         """Take everything and write the manifest; return the number of partitions."""
+        if (self._data_dir / COPY_NAME).exists():
+            time.sleep(2 * KEPT_S)  # a topic that was created before is in the copy then
         content, state = self._read()
         assert state.cluster is not None
         if self._files.previous_cluster_id not in (None, state.cluster.cluster_id):
@@ -177,6 +184,8 @@ class _Run:
             self._files.take_growing(Path(path) / FORMAT_NAME, f"data-{number}/{FORMAT_NAME}")
         mode = (self._data_dir / FILE_NAME).stat().st_mode & 0o777
         self._files.write(f"data-0/{FILE_NAME}", content, mode)
+        if (self._data_dir / COPY_NAME).exists():
+            self._files.write(f"data-0/{COPY_NAME}", (self._data_dir / COPY_NAME).read_bytes(), PRIVATE)
         assert state.cluster is not None
         manifest = Manifest(VERSION, now_ms, state.cluster.cluster_id, tuple(self._data_dirs), self._files.entries)
         self._files.sync()
@@ -187,6 +196,10 @@ class _Run:
         """Return the metadata log and the state in it, and give new data directories a number."""
         content = read_metadata(self._data_dir)
         state = read_records(content, self._data_dir / FILE_NAME).state()
+        if state.marks is not None:
+            if (copy := read_copy(self._data_dir)) is None:
+                raise BackupError(f"{self._data_dir} has no {COPY_NAME}: start the broker with this version first")
+            state.topics = copy.view().state.topics
         own_format = read_format(self._data_dir)
         own_id = own_format.directory_id if own_format is not None else None
         if own_id is not None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from warmlog_broker.cluster.keys import ClusterValue, Keys, to_bytes
+from warmlog_broker.cluster.keys import FEATURE_LEVEL, ClusterValue, Keys, to_bytes
 from warmlog_broker.cluster.settling import new_author, settled
 from warmlog_broker.cluster.store import OUTCOME_TIMEOUT_S, EtcdStore
 from warmlog_broker.cluster.view import View
@@ -43,10 +43,13 @@ class TakenOver(NamedTuple):
     rules: int
 
 
-async def create_cluster(etcd: Coordination, cluster_id: str) -> None:
-    """Create an empty cluster. DuplicateResource if there is one of this name, RequestTimedOut, Refused."""
+async def create_cluster(etcd: Coordination, cluster_id: str, level: int = FEATURE_LEVEL) -> None:
+    """Create an empty cluster of this feature level.
+
+    DuplicateResource if there is one of this name, RequestTimedOut, Refused.
+    """
     keys, by = Keys(cluster_id), new_author(-1)
-    put = Put(keys.cluster, to_bytes(ClusterValue(by=by, created_ms=now_ms())))
+    put = Put(keys.cluster, to_bytes(ClusterValue(by=by, created_ms=now_ms(), level=level)))
     done = await settled(etcd, by, [ChangedAt(keys.cluster, 0)], [put], timeout_s=OUTCOME_TIMEOUT_S)
     if isinstance(done, Failed):
         raise _exists(cluster_id)

@@ -5,7 +5,16 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from warmlog_broker.cluster.keys import DrainedValue, OrderValue, Value, to_bytes
+from warmlog_broker.cluster.keys import (
+    FEATURE_LEVEL,
+    ClusterValue,
+    DrainedValue,
+    NodeValue,
+    OrderValue,
+    Value,
+    from_bytes,
+    to_bytes,
+)
 from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.cluster.settling import new_author, settled
 from warmlog_broker.cluster.start import changed_record
@@ -58,6 +67,25 @@ async def exclude(etcd: Coordination, view: View, node: int) -> int:
             await changed_record(etcd, view, key, seen, Exclude(), node)
     await _write(etcd, view, view.keys.node(node), None)
     return len(own)
+
+
+async def raise_level(etcd: Coordination, view: View) -> None:
+    """Let the cluster have the feature level of this version. InvalidRequest if a node does not know it yet."""
+    nodes = {
+        view.keys.parts(key)[1]: from_bytes(key, item.value, NodeValue)
+        for key, item in view.items.items()
+        if view.keys.parts(key)[0] == "nodes"
+    }
+    if old := {node: value.version for node, value in nodes.items() if value.level < FEATURE_LEVEL}:
+        told = ", ".join(f"{node} ({version})" for node, version in old.items())
+        raise InvalidRequest(
+            f"brokers that do not know the feature level {FEATURE_LEVEL} yet: {told}. Start them with this version "
+            "first; one that is gone for good is taken out by `warmlog cluster replace`"
+        )
+    key = view.keys.cluster
+    value = from_bytes(key, view.items[key].value, ClusterValue)
+    if value.level < FEATURE_LEVEL:
+        await _write(etcd, view, key, replace(value, level=FEATURE_LEVEL))
 
 
 def alone_in(view: View, node: int) -> list[PartitionKey]:

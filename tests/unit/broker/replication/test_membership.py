@@ -27,6 +27,14 @@ def test_marks_tell_old_disks_and_an_old_store(stored: Mark, revision: int, expe
     assert mem.compare(MARKS, stored, revision) is expected
 
 
+def test_a_store_that_was_rebuilt_may_lack_what_was_confirmed() -> None:
+    marks = replace(MARKS, generation=2)
+    assert mem.compare(marks, Mark(), 5, 3) is Comparison.AGREES
+    assert mem.compare(marks, Mark(3, 9), 5, 3) is Comparison.DISKS_ARE_OLD
+    assert mem.compare(marks, Mark(), 5, 2) is Comparison.STORE_HAS_GONE_BACK
+    assert mem.compare(marks, Mark(3, 8), 120, 1) is Comparison.STORE_HAS_GONE_BACK, "a backup of before"
+
+
 def test_an_incarnation_is_above_all_that_were() -> None:
     assert mem.next_incarnation(MARKS, Mark(5, 2)) == Mark(6, 0)
     assert mem.next_incarnation(MARKS, Mark(2, 2)) == Mark(4, 0)

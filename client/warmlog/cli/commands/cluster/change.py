@@ -1,4 +1,4 @@
-"""`warmlog cluster init`, `elect`, `reassign`, `drain` and `replace`."""
+"""`warmlog cluster init`, `elect`, `reassign`, `drain`, `replace` and `upgrade`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -246,6 +246,25 @@ def replace(node: int, is_certain: bool, place: Place, as_json: bool) -> None:
         json_line({"node": node, "replicas": count})
     else:
         line(f"broker {node} may start with new disks: {counted(count, 'replica')} will be filled")
+
+
+@click.command()
+@cluster_options
+def upgrade(place: Place, as_json: bool) -> None:
+    """Raise the feature level to that of this version, once all brokers have it: older ones cannot start then."""
+
+    async def ask(etcd: "EtcdClient", view: "View") -> tuple[int, int]:
+        from warmlog_broker.tools.cluster import orders
+
+        before = view.level
+        await orders.raise_level(etcd, view)
+        return before, view.level
+
+    before, level = in_cluster(place, ask)
+    if as_json:
+        json_line({"level": level, "was": before})
+    else:
+        line(f"the feature level is {level}" + (f", it was {before}" if before != level else " already"))
 
 
 def _carry_out(

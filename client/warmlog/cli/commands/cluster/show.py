@@ -32,6 +32,7 @@ def status(place: Place, as_json: bool) -> None:
             {
                 "cluster_id": place.cluster_id,
                 "revision": view.revision,
+                "feature_level": view.level,
                 "brokers": sorted(view.brokers),
                 "topics": len(view.state.topics),
                 "partitions": count,
@@ -45,6 +46,7 @@ def status(place: Place, as_json: bool) -> None:
                 ("cluster", place.cluster_id),
                 ("brokers", ", ".join(map(str, sorted(view.brokers))) or "none"),
                 *([("away", ", ".join(map(str, away)))] if away else []),
+                ("feature level", str(view.level)),
                 ("topics", f"{counted(len(view.state.topics), 'topic')}, {counted(count, 'partition')}"),
                 ("partitions", f"{counted(len(wrong), 'is', 'are')} not as it should be" if wrong else "all in sync"),
             ]
