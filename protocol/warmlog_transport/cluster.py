@@ -26,7 +26,7 @@ from warmlog_transport.address import Address, parse_addresses
 from warmlog_transport.connection import BrokerLink, Connection
 from warmlog_transport.errors import BrokerUnavailable, ClientClosed, WrongEventLoop
 from warmlog_transport.options import ConnectionOptions
-from warmlog_transport.responses import TopicPartition, broker_addresses, checked, partition_range, topic_error
+from warmlog_transport.responses import TopicPartition, checked, partition_range, topic_error
 from warmlog_transport.retries import FailureLog, Retries
 
 _log = logging.getLogger("warmlog")
@@ -519,7 +519,10 @@ class Cluster:
             response, dialled = await self._ask(m.MetadataRequest(names, internal), timeout_ms, None, True)
             metadata = response.result
             assert isinstance(metadata, m.MetadataResponse)
-            addresses = broker_addresses(metadata, dialled)
+            addresses = {
+                broker.node_id: Address(broker.host, broker.port) if broker.host else dialled
+                for broker in metadata.brokers
+            }
             self._brokers = {node_id: self._link(address) for node_id, address in addresses.items()}
             self._knows_brokers = True
             asked += 1

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from warmlog_protocol.errors import ApiError, ErrorCode, NonEmptyGroup, UnknownTopicOrPartition, error_from_code
-from warmlog_protocol.messages import DescribeConfigsResponse, GroupMember, MetadataResponse, TopicMetadata
-from warmlog_transport.address import Address
+from warmlog_protocol.messages import DescribeConfigsResponse, GroupMember, TopicMetadata
 
 TopicPartition = tuple[str, int]
 
@@ -49,13 +48,6 @@ def occupied(group: str, members: Sequence[GroupMember]) -> NonEmptyGroup:
 def partition_range(count: int) -> str:
     """Return a topic's partitions in words: "partition 0", "partitions 0 to 3"."""
     return "partition 0" if count == 1 else f"partitions 0 to {count - 1}"
-
-
-def broker_addresses(metadata: MetadataResponse, dialled: Address) -> dict[int, Address]:
-    """The address of each broker by node id. A broker without a host is at the address that was dialled."""
-    return {
-        broker.node_id: Address(broker.host, broker.port) if broker.host else dialled for broker in metadata.brokers
-    }
 
 
 def unknown_topic(name: str) -> UnknownTopicOrPartition:

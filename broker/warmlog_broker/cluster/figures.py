@@ -13,10 +13,6 @@ Calls = defaultdict[tuple[str, str], Histogram]
 """The seconds of calls to etcd, by the call and whether it was answered."""
 
 
-def no_calls() -> Calls:
-    return defaultdict(lambda: Histogram(SECONDS))
-
-
 class Led(Struct):
     """The partitions that a broker leads, and what their followers lag."""
 
@@ -37,7 +33,7 @@ class Figures:
     """The figures of one broker."""
 
     def __init__(self, view: View, replicas: Replicas) -> None:
-        self.calls = no_calls()
+        self.calls = defaultdict(lambda: Histogram(SECONDS))
         self.changes: Counter[str] = Counter({"elected": 0, "in_sync": 0})
         """Of records of partitions that this broker leads afterwards."""
         self._view = view

@@ -76,10 +76,7 @@ class Member:
         await wait_for_former(self.view, self.session.described.directories, timeout_s)
         copy = read_copy(self._directories.first.path)
         self._are_disks_old = are_disks_old(self.view, self.session, self._node.state, copy)
-        await self._forget_deleted(threads)
-
-    async def _forget_deleted(self, threads: Executor) -> None:
-        """Remove what is left here of topics that were deleted while this broker was away."""
+        # Remove what is left here of topics that were deleted while this broker was away.
         names = {topic.topic_id: topic.name for topic in self.view.state.topics.values()}
         gone = self.store.deleted_of(self._node.state.assignments.keys() - names.keys())
         if gone:

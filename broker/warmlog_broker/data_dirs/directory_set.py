@@ -135,7 +135,17 @@ def lock_and_read(config: BrokerConfig) -> tuple[DirectorySet, MetadataLog]:
             _log.warning("%s: %d bytes of a torn write were cut from its end", metadata_log.path, cut_bytes)
         try:
             _join_directories(directories, paths, metadata_log, config)
-            _begin_metadata(directories, metadata_log)
+            state = metadata_log.state
+            entries: list[Entry] = [
+                DirectoryKnown(directory.directory_id.bytes, str(directory.path))
+                for directory in directories.live
+                if state.directories.get(directory.directory_id.bytes) != str(directory.path)
+            ]
+            entries += _forget_directories(directories, state)
+            live_ids = {directory.directory_id.bytes for directory in directories.live}
+            is_complete = not directories.offline and live_ids.issuperset(state.directories)
+            entries += finish_deletions(directories, state.deleted.values(), state.topics, is_complete=is_complete)
+            commit(metadata_log, entries)
         except BaseException:
             metadata_log.close()
             raise
@@ -288,21 +298,6 @@ def _refuse_copies(live: list[DataDirectory]) -> None:
                 f"other, and only one of them may be in data.dirs. Nothing was changed"
             )
         paths[directory_id] = directory.path
-
-
-def _begin_metadata(directories: DirectorySet, metadata_log: MetadataLog) -> None:
-    """Store which directories there are, and finish deletions."""
-    state = metadata_log.state
-    entries: list[Entry] = [
-        DirectoryKnown(directory.directory_id.bytes, str(directory.path))
-        for directory in directories.live
-        if state.directories.get(directory.directory_id.bytes) != str(directory.path)
-    ]
-    entries += _forget_directories(directories, state)
-    live_ids = {directory.directory_id.bytes for directory in directories.live}
-    is_complete = not directories.offline and live_ids.issuperset(state.directories)
-    entries += finish_deletions(directories, state.deleted.values(), state.topics, is_complete=is_complete)
-    commit(metadata_log, entries)
 
 
 def finish_deletions(

@@ -164,7 +164,8 @@ class Housekeeping:
         self._unlinking[partition] = None
         holder = self._directories.holder_of(partition)
         if holder is not None:
-            holder.files_changed(partition)
+            holder.checkpoints.note([partition])
+            holder.flusher.flush_within(partition, partition.config.flush_ms)
 
     async def unlink_due(self) -> None:
         """Unlink files of removed segments and directories of deleted partitions after their delay."""

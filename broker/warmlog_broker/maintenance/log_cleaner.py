@@ -93,16 +93,12 @@ class LogCleaner:
         """End the threads. No compaction may be running."""
         self._threads.shutdown()
 
-    async def compact_due(self) -> bool:
-        """Compact the log that needs it most; return False if none is due, or if it was cancelled."""
-        chosen = await self._choose()
-        return chosen is not None and await self._compact(chosen)
-
     async def _work(self) -> None:
         while not self._stopping.is_set():
             has_worked = False
             try:
-                has_worked = await self.compact_due()
+                chosen = await self._choose()
+                has_worked = chosen is not None and await self._compact(chosen)
             except Exception:
                 _log.exception("compaction failed: a bug")
             if not has_worked:

@@ -85,11 +85,6 @@ class ServedDirectory:
             del self.partitions[partition]
             self.checkpoints.note([partition])
 
-    def files_changed(self, partition: Partition) -> None:
-        """Flush the names of changed files of `partition`, and checkpoint its log start."""
-        self.checkpoints.note([partition])
-        self.flusher.flush_within(partition, partition.config.flush_ms)
-
     async def write_checkpoints(self) -> bool:
         """Checkpoint changed offsets; return whether they are durable. After an error of the disk it is probed."""
         try:
@@ -189,13 +184,6 @@ class DataDirectories:
 
     def of(self, data: DataDirectory) -> ServedDirectory:
         return next(directory for directory in self.served if directory.data is data)
-
-    def emptiest_first(self, planned: dict[ServedDirectory, int]) -> list[ServedDirectory]:
-        """Return the live directories; first the one with the fewest partitions, `planned` ones included."""
-        return sorted(
-            self.live,
-            key=lambda directory: len(directory.partitions) + directory.incoming + planned.get(directory, 0),
-        )
 
     def holder_of(self, partition: Partition) -> ServedDirectory | None:
         return next((directory for directory in self.served if partition in directory.partitions), None)

@@ -16,7 +16,12 @@ def place(racks: Mapping[int, str], *, partitions: int, factor: int, first: int 
     """
     if not 1 <= factor <= len(racks):
         raise InvalidReplicationFactor(f"{factor} replicas: expected 1 to {len(racks)}, as many brokers are ready")
-    order = _over_racks(racks)
+    # Neighbours are in different racks, as far as possible
+    groups: dict[str, list[int]] = {}
+    for node in sorted(racks):
+        groups.setdefault(racks[node] or f"\0{node}", []).append(node)
+    by_size = sorted(groups.values(), key=len, reverse=True)
+    order = [node for row in zip_longest(*by_size) for node in row if node is not None]
     return [_replicas(order, racks, first + partition, factor) for partition in range(partitions)]
 
 
@@ -30,15 +35,6 @@ def grown(record: PartitionRecord, racks: Mapping[int, str], factor: int, load: 
         used = {racks[node] for node in chosen if node in racks} - {""}
         chosen.append(min(left, key=lambda node: (racks[node] in used, load.get(node, 0), node)))
     return tuple(chosen)
-
-
-def _over_racks(racks: Mapping[int, str]) -> list[int]:
-    """Return the brokers in an order in which neighbours are in different racks, as far as possible."""
-    groups: dict[str, list[int]] = {}
-    for node in sorted(racks):
-        groups.setdefault(racks[node] or f"\0{node}", []).append(node)
-    by_size = sorted(groups.values(), key=len, reverse=True)
-    return [node for row in zip_longest(*by_size) for node in row if node is not None]
 
 
 def _replicas(order: list[int], racks: Mapping[int, str], number: int, factor: int) -> Nodes:

@@ -270,11 +270,6 @@ def from_bytes(value: bytes) -> PartitionRecord:
         record = msgspec.convert(known, PartitionRecord)
     except msgspec.MsgspecError as error:
         raise WarmlogError(f"a partition record cannot be read ({error}): {value[:200]!r}") from None
-    _check(record)
-    return replace(record, unknown=fields)
-
-
-def _check(record: PartitionRecord) -> None:
     replicas = set(record.replicas)
     groups = (record.isr, record.elr, record.last_known_elr, record.adding, record.removing)
     is_right = (
@@ -285,3 +280,4 @@ def _check(record: PartitionRecord) -> None:
     )
     if not is_right:
         raise WarmlogError(f"a partition record contradicts itself: {record}")
+    return replace(record, unknown=fields)

@@ -23,19 +23,15 @@ def step(replica: Replica, event: ev.Event, now_ms: int) -> tuple[Replica, list[
 def _record_seen(turn: Turn, event: ev.RecordSeen) -> None:
     replica = turn.replica
     if event.record is None:
-        _deleted(turn)
+        leading.resign(turn)
+        turn.replica.role = Role.IDLE
+        turn.replica.proposal = None
         return
     if event.revision > replica.revision:
         see(turn, event.record, event.revision)
     leads = replica.leading is not None and event.record.leader == replica.node
     if event.began_ms is not None and leads and event.record.leader_epoch == replica.epoch:
         turn.change(read_ms=event.began_ms)
-
-
-def _deleted(turn: Turn) -> None:
-    leading.resign(turn)
-    turn.replica.role = Role.IDLE
-    turn.replica.proposal = None
 
 
 def see(turn: Turn, record: PartitionRecord, revision: int) -> None:

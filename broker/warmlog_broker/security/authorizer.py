@@ -80,7 +80,17 @@ class Authorizer:
         self._rights = Rights(store.state.acls, allows_without_rules=self._allows_without_rules)
         self._decisions: dict[tuple[str, int, str | None], Operations] = {}
         if self.is_on:
-            self._tell_start()
+            rules = self._store.state.acls
+            _log.info("requests are checked by %d rules and %d super users", len(rules), len(self._super_users))
+            altering = {Operation.ALTER, Operation.ALL}
+            if not self._super_users and not any(
+                rule.is_allowed and rule.resource_type == ResourceType.CLUSTER and rule.operation in altering
+                for rule in rules
+            ):
+                _log.warning(
+                    "no principal may change rights: stop the broker, and give one the right with "
+                    "`warmlog acl add User:NAME all --cluster --data-dir DIR`, or set super.users"
+                )
 
     def may(self, principal: str, operation: Operation, resource_type: ResourceType, name: str | None) -> bool:
         """Return whether the principal may do this to the resource; to any of its type, if `name` is None.
@@ -175,19 +185,6 @@ class Authorizer:
         self._decisions.clear()
         for on_changed in self.on_changed:
             on_changed()
-
-    def _tell_start(self) -> None:
-        rules = self._store.state.acls
-        _log.info("requests are checked by %d rules and %d super users", len(rules), len(self._super_users))
-        altering = {Operation.ALTER, Operation.ALL}
-        if not self._super_users and not any(
-            rule.is_allowed and rule.resource_type == ResourceType.CLUSTER and rule.operation in altering
-            for rule in rules
-        ):
-            _log.warning(
-                "no principal may change rights: stop the broker, and give one the right with "
-                "`warmlog acl add User:NAME all --cluster --data-dir DIR`, or set super.users"
-            )
 
 
 def text_of(rule: AclBinding) -> str:

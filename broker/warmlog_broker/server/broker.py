@@ -229,14 +229,25 @@ class Broker:
         if self._member is not None:
             await self._member.replicating.hand_over()
         self.listening.close()
-        await self._drain()
+        self.services.delayed_fetches.finish_all()
+        self.services.coordinators.expire_waits()
+        for session in self._connections:
+            session.stop()
+        flushing = self._loop.create_task(self._engine.directories.flush_all())
+        await self._connections.wait_until_gone(self.config.shutdown_drain_ms / 1000)
+        self._stop_listening()
+        await self._connections.wait_until_gone(CLOSE_TIMEOUT_S)
+        await flushing
         if self._ticking is not None:
             self._ticking.cancel()
             await asyncio.wait([self._ticking])
         self._lines.finish(self._loop.time())
         await self.services.coordinators.stop()
         await self._tasks.finish(TASKS_TIMEOUT_S)
-        await self._engine.stop_maintenance()
+        await self._engine.log_check.stop()
+        await self._engine.log_cleaner.stop()
+        await self._engine.moves.stop()
+        await self._engine.housekeeping.stop()
         if self._member is not None:
             await self._member.replicating.end()
         self._service_manager.tell(status("flushing"))
@@ -432,18 +443,6 @@ class Broker:
         self.listening.close()
         for session in self._connections:
             session.close("the broker stops")
-
-    async def _drain(self) -> None:
-        """Accept no further requests, and give those in flight time to finish."""
-        self.services.delayed_fetches.finish_all()
-        self.services.coordinators.expire_waits()
-        for session in self._connections:
-            session.stop()
-        flushing = self._loop.create_task(self._engine.directories.flush_all())
-        await self._connections.wait_until_gone(self.config.shutdown_drain_ms / 1000)
-        self._stop_listening()
-        await self._connections.wait_until_gone(CLOSE_TIMEOUT_S)
-        await flushing
 
     async def _tick(self) -> None:
         """Run the timers, and keep the service manager's watchdog alive."""

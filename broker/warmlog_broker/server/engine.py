@@ -210,13 +210,6 @@ class Engine:
             lines=runtime.lines,
         )
 
-    async def stop_maintenance(self) -> None:
-        """Finish or interrupt compaction, moves and housekeeping."""
-        await self.log_check.stop()
-        await self.log_cleaner.stop()
-        await self.moves.stop()
-        await self.housekeeping.stop()
-
     async def close_logs(self) -> bool:
         """Close the logs of each directory, and store their ends there; return whether all were closed in order."""
         closed = await asyncio.gather(*(self._close_directory(directory) for directory in self.directories))

@@ -96,7 +96,10 @@ class PartitionCreator:
         self, entry: TopicCreated, index: int, config: LogConfig, planned: dict[ServedDirectory, int]
     ) -> tuple[ServedDirectory, Log]:
         failure: ApiError = StorageError("no data directory is left: all have failed")
-        for directory in self._directories.emptiest_first(planned):
+        for directory in sorted(
+            self._directories.live,
+            key=lambda directory: len(directory.partitions) + directory.incoming + planned.get(directory, 0),
+        ):
             if directory.room.is_short:
                 failure = directory.room.refusal(f"{entry.name}-{index}")
                 continue

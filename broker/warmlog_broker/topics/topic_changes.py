@@ -10,7 +10,7 @@ between the next start creates them; if the disk refuses, the addition is undone
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -157,22 +157,19 @@ class TopicChanges:
         except errors.ApiError as error:
             _log.error("partitions could not be added to topic %r: %s", entry.name, error)
             if self._cluster.is_alone:
-                await self._undo(topic, added)
+                # The directories go before the number is written: a start in between creates them again
+                try:
+                    await self._topics.creator.remove(topic.entry, list(added))
+                    await self._cluster.commit([PartitionsAdded(topic.topic_id, topic.name, topic.count)])
+                except (OSError, errors.StorageError) as error:
+                    _log.error(
+                        "the addition of partitions to topic %r cannot be undone, the next start finishes it: %s",
+                        topic.name,
+                        error,
+                    )
             raise
         _log.info("topic %r has %d partitions now, %d more", entry.name, total, len(added))
         return len(added)
-
-    async def _undo(self, topic: Topic, added: Collection[int]) -> None:
-        """Remove the directories before the number is written: a start in between creates them again."""
-        try:
-            await self._topics.creator.remove(topic.entry, list(added))
-            await self._cluster.commit([PartitionsAdded(topic.topic_id, topic.name, topic.count)])
-        except (OSError, errors.StorageError) as error:
-            _log.error(
-                "the addition of partitions to topic %r cannot be undone, the next start finishes it: %s",
-                topic.name,
-                error,
-            )
 
     def _changeable(self, name: str) -> Topic:
         """Return the topic. UnknownTopicOrPartition; InvalidTopic for an internal one."""

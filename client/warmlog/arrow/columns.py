@@ -53,10 +53,6 @@ class BatchPart:
         deltas = self.columns.offset_deltas
         return self.base_offset + (self.stop if deltas is None else int(integers_of(deltas)[self.stop - 1]) + 1)
 
-    def narrowed(self, start: int, stop: int) -> "BatchPart":
-        """Other records of the same batch."""
-        return BatchPart(self.columns, self.base_offset, self.timestamp_type, start, stop)
-
 
 def part_of(batch: RecordBatch, from_offset: int, until_offset: int) -> BatchPart | None:
     """Return the records of `batch` with offsets in the range; None if there are none or it is a control batch."""

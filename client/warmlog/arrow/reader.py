@@ -207,7 +207,7 @@ def _cut(part: BatchPart) -> Iterator[BatchPart]:
         yield part
         return
     for start in range(part.start, part.stop, rows):
-        yield part.narrowed(start, min(start + rows, part.stop))
+        yield BatchPart(part.columns, part.base_offset, part.timestamp_type, start, min(start + rows, part.stop))
 
 
 class _Builder:

@@ -56,10 +56,6 @@ class Losses:
         await seek({reader.tp: point})
         if verdict.action is Action.RAISE_ONCE:
             raise error
-        self._tell(reader, error, lost_position)
-
-    def _tell(self, reader: PartitionReader, error: errors.WarmlogError, lost_position: int) -> None:
-        """Log that the reader continues elsewhere."""
         begin = f"its {self._options.on_out_of_range} offset, {reader.position}"
         if isinstance(error, errors.LogTruncated):
             _log.warning("%s; continuing at %d", error, reader.position)

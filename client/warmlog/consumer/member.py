@@ -92,20 +92,17 @@ class Member(OffsetCommits):
         self._heartbeats.join()
         try:
             async with asyncio.timeout(self._connection.request_timeout_ms / 1000):
-                await self._has_joined()
+                while (assignment := self._assignment).phase is not Phase.MEMBER:
+                    if assignment.phase is Phase.OUT and assignment.reason is not None:
+                        self._reported = assignment.incarnation
+                        raise assignment.reason
+                    self._core.arrived.clear()
+                    if self._assignment is assignment:
+                        await self._core.arrived.wait()
         except TimeoutError:
             silent = errors.BrokerUnavailable(f"the coordinator of group {self._options.group!r} did not respond")
             raise self._heartbeats.failure or silent from None
         self._commit_always()
-
-    async def _has_joined(self) -> None:
-        while (assignment := self._assignment).phase is not Phase.MEMBER:
-            if assignment.phase is Phase.OUT and assignment.reason is not None:
-                self._reported = assignment.incarnation
-                raise assignment.reason
-            self._core.arrived.clear()
-            if self._assignment is assignment:
-                await self._core.arrived.wait()
 
     async def stop(self, *, is_interrupted: bool) -> None:
         """Commit what is finished, unless that is done by hand, and leave the group."""

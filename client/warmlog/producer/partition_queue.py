@@ -97,20 +97,16 @@ class PartitionQueue:
         if self.paused_until > now or (self.in_flight and not self.is_established):
             return None
         if self.retries:
-            return self._next_retry()
+            for batch in self.retries:
+                if self.needs_reset and batch.is_rejected:
+                    continue
+                return None if self.in_flight and self.in_flight[-1].order > batch.order else batch
+            return None
         if self.needs_reset or len(self.in_flight) >= max_in_flight:
             return None
         if self.closed:
             return self.closed[0]
         return self.open if self.open is not None and self.open.is_due else None
-
-    def _next_retry(self) -> ProducerBatch | None:
-        """The earliest batch to retry, once nothing that was sent after it is in flight."""
-        for batch in self.retries:
-            if self.needs_reset and batch.is_rejected:
-                continue
-            return None if self.in_flight and self.in_flight[-1].order > batch.order else batch
-        return None
 
     @property
     def awaits_producer(self) -> bool:

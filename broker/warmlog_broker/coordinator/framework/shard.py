@@ -273,7 +273,10 @@ class Shard(Generic[S]):
             if not operation.future.done():
                 operation.future.set_result(decision.result)
             if not operation.is_shared:
-                self._tell_changed(operation.key)
+                try:
+                    self._around.watcher.changed(self, operation.key)
+                except Exception:
+                    _log.exception("%s: the watcher of a shard failed: a bug", self.partition.key.directory_name)
         for operation, _ in decided:
             self._leave(operation.key)
 
@@ -297,12 +300,6 @@ class Shard(Generic[S]):
         if not operation.future.done():
             operation.future.set_result(decision.result)
         return False
-
-    def _tell_changed(self, key: str) -> None:
-        try:
-            self._around.watcher.changed(self, key)
-        except Exception:
-            _log.exception("%s: the watcher of a shard failed: a bug", self.partition.key.directory_name)
 
     # --- loading ------------------------------------------------------------------------------------------------------
 

@@ -114,7 +114,11 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         self.max_entries = 0
         try:
             if entries is None:
-                self._open_existing()
+                file = self._opened()
+                self._note_file_bytes(file.size_bytes)
+                self.entries = self._written = self.max_entries
+                if self.entries and self._is_zero(self.entries - 1):
+                    self._leave_out_padding()
             else:
                 self._resume(entries)
         except FileNotFoundError:
@@ -409,13 +413,6 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         mapped, self._map = self._map, None
         if isinstance(mapped, mmap.mmap):
             mapped.close()
-
-    def _open_existing(self) -> None:
-        file = self._opened()
-        self._note_file_bytes(file.size_bytes)
-        self.entries = self._written = self.max_entries
-        if self.entries and self._is_zero(self.entries - 1):
-            self._leave_out_padding()
 
     def _resume(self, entries: int) -> None:
         file, kept_bytes = self._opened(), entries * self.entry_bytes

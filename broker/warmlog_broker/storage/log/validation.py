@@ -58,7 +58,11 @@ def check_batch(batch: Buffer, max_message_bytes: int, *, may_be_transactional: 
         raise errors.MessageTooLarge(f"a batch of {size_bytes} bytes, max.message.bytes allows {max_message_bytes}")
     header = read_header(batch)
     if header.batch_length + LENGTH_OVERHEAD_BYTES != size_bytes:
-        _refuse_length(header, size_bytes)
+        if header.size_bytes > size_bytes:
+            raise errors.CorruptBatch(f"a batch of {header.size_bytes} bytes by its header, {size_bytes} found")
+        if size_bytes - header.size_bytes >= HEADER_BYTES:
+            raise errors.InvalidRecord("more than one batch for a partition; a request may carry one")
+        raise errors.CorruptBatch(f"{size_bytes - header.size_bytes} bytes follow a batch of {header.size_bytes} bytes")
     covered = bytes(memoryview(batch)[CRC_START:])
     crc = crc32c(covered)
     if crc != header.crc:
@@ -82,14 +86,6 @@ def check_batch(batch: Buffer, max_message_bytes: int, *, may_be_transactional: 
 def sealed(batch: bytes) -> CheckedBatch:
     """A batch that the broker itself has made, in the form that `check_batch` returns."""
     return CheckedBatch(read_header(batch), batch[CRC_START:])
-
-
-def _refuse_length(header: BatchHeader, size_bytes: int) -> None:
-    if header.size_bytes > size_bytes:
-        raise errors.CorruptBatch(f"a batch of {header.size_bytes} bytes by its header, {size_bytes} found")
-    if size_bytes - header.size_bytes >= HEADER_BYTES:
-        raise errors.InvalidRecord("more than one batch for a partition; a request may carry one")
-    raise errors.CorruptBatch(f"{size_bytes - header.size_bytes} bytes follow a batch of {header.size_bytes} bytes")
 
 
 def _check_attributes(header: BatchHeader, may_be_transactional: bool) -> None:

@@ -88,7 +88,11 @@ def restore_producers(
     if must_replay:
         missing_snapshots = [base for base in bases[-SNAPSHOTS_KEPT_AT_BASES:] if base not in snapshots]
         for batch in walk_batches(segments, states.end_offset, end_offset, damage):
-            _take_snapshots_before(batch, missing_snapshots, states, snapshots)
+            while missing_snapshots and missing_snapshots[0] <= batch.header.base_offset:
+                base_offset = missing_snapshots.pop(0)
+                if base_offset > states.end_offset:
+                    states.end_offset = base_offset
+                    snapshots.take(states)
             aborted = replay(states, batch, now_ms)
             index = batch.segment.transactions
             if aborted is not None and index.needs_rebuild and aborted.last_offset >= index.right_below:
@@ -97,17 +101,6 @@ def restore_producers(
         _rebuild_transaction_indexes(segments, to_rebuild)
     states.transactions.hold_back(unconfirmed)
     return must_replay
-
-
-def _take_snapshots_before(
-    batch: WalkedBatch, base_offsets: list[int], states: ProducerStates, snapshots: ProducerSnapshots
-) -> None:
-    """Write the snapshots for those of `base_offsets` that the replay has reached, and remove them from the list."""
-    while base_offsets and base_offsets[0] <= batch.header.base_offset:
-        base_offset = base_offsets.pop(0)
-        if base_offset > states.end_offset:
-            states.end_offset = base_offset
-            snapshots.take(states)
 
 
 def _rebuild_transaction_indexes(segments: LogSegments, entries: dict[int, list[AbortedTxn]]) -> None:

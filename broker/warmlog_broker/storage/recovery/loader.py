@@ -171,7 +171,14 @@ def load_log(request: LoadRequest) -> LoadedLog:
     if unfinished is not None:
         segments = _resume_truncation(request, unfinished, segments, listing, epochs, report)
     if not segments:
-        found = _create(request, is_new_directory, report)
+        # Never begin below an offset that was assigned and flushed.
+        report.was_clean = True
+        offsets = request.stored.offsets
+        first_offset = offsets.log_start_offset
+        if not is_new_directory and offsets.recovery_point > first_offset:
+            first_offset = offsets.recovery_point
+            report.rebuilt.append(f"no log file is left: the log continues at its recovery point {first_offset}")
+        found = Recovered([request.open_segment(first_offset)], first_offset)
     elif _is_as_left(segments[-1], request.stored.clean_end, report):
         found = Recovered(segments, request.stored.offsets.recovery_point)
     else:
@@ -218,17 +225,6 @@ def load_log(request: LoadRequest) -> LoadedLog:
         report.rebuilt.append(reason)
         logger.warning("%s: %s", request.directory, reason)
     return loaded
-
-
-def _create(request: LoadRequest, is_new_directory: bool, report: RecoveryReport) -> Recovered:
-    """Create the first segment of a log that has none: never below an offset that was assigned and flushed."""
-    report.was_clean = True
-    offsets = request.stored.offsets
-    first_offset = offsets.log_start_offset
-    if not is_new_directory and offsets.recovery_point > first_offset:
-        first_offset = offsets.recovery_point
-        report.rebuilt.append(f"no log file is left: the log continues at its recovery point {first_offset}")
-    return Recovered([request.open_segment(first_offset)], first_offset)
 
 
 def _not_before_log_start(request: LoadRequest, found: Recovered, report: RecoveryReport) -> Recovered:

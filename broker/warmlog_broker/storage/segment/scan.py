@@ -185,7 +185,11 @@ def _by_length(records: FileRecords, position: int, expected_offset: int, end_of
 
 def _by_search(records: FileRecords, start: int, expected_offset: int, end_offset: int) -> tuple[int, int] | None:
     """Try each byte at which an intact batch with a possible offset might begin."""
-    pattern = _header_pattern(expected_offset, end_offset)
+    low, high = expected_offset.to_bytes(_OFFSET_BYTES, "big"), end_offset.to_bytes(_OFFSET_BYTES, "big")
+    common = 0
+    while common < _OFFSET_BYTES and low[common] == high[common]:
+        common += 1
+    pattern = re.compile(b"(?=%b.{%d}[\x02\x03])" % (re.escape(low[:common]), _MAGIC_AT - common), re.DOTALL)
     end = min(records.size_bytes, start + SEARCH_LIMIT_BYTES)
     for chunk_start in range(start, end, _CHUNK_BYTES):
         chunk_end = min(chunk_start + _CHUNK_BYTES, end) + _MAGIC_AT  # so that a header may begin at its last byte
@@ -196,15 +200,6 @@ def _by_search(records: FileRecords, start: int, expected_offset: int, end_offse
             if header is not None and expected_offset < header.base_offset <= end_offset:
                 return position, header.base_offset
     return None
-
-
-def _header_pattern(expected_offset: int, end_offset: int) -> re.Pattern[bytes]:
-    """A pattern that matches, consuming nothing, where a header with a base offset in that range might begin."""
-    low, high = expected_offset.to_bytes(_OFFSET_BYTES, "big"), end_offset.to_bytes(_OFFSET_BYTES, "big")
-    common = 0
-    while common < _OFFSET_BYTES and low[common] == high[common]:
-        common += 1
-    return re.compile(b"(?=%b.{%d}[\x02\x03])" % (re.escape(low[:common]), _MAGIC_AT - common), re.DOTALL)
 
 
 def header_at(records: FileRecords, position: int) -> BatchHeader | None:

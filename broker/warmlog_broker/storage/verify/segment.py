@@ -309,7 +309,12 @@ class SegmentVerification:
             self._find(header, position, f"{header.record_count} records", str(error))
             return
         if self.walk.expected.check_record is not None and not header.is_control:
-            self._check_records(batch, position, self.walk.expected.check_record)
+            for offset, key, value in zip(batch.offsets(), batch.keys(), batch.values(), strict=True):
+                try:
+                    self.walk.expected.check_record(key, value)
+                except ValueError as error:
+                    path, expected = self.path(LOG_KIND), "a record that this topic may have"
+                    self.report.find(path, position=position, offset=offset, expected=expected, found=str(error))
         if header.is_log_append_time:
             return
         deltas = columns.timestamp_deltas_ms
@@ -319,14 +324,6 @@ class SegmentVerification:
             self._find(header, position, f"max timestamp {largest_ms}, of its records", str(header.max_timestamp_ms))
         if header.magic == MAGIC_COLUMNS and is_whole and not deltas.zeros():
             self._find(header, position, "a record with the base timestamp", "all are later")
-
-    def _check_records(self, batch: RecordBatch, position: int, check: RecordCheck) -> None:
-        for offset, key, value in zip(batch.offsets(), batch.keys(), batch.values(), strict=True):
-            try:
-                check(key, value)
-            except ValueError as error:
-                path, expected = self.path(LOG_KIND), "a record that this topic may have"
-                self.report.find(path, position=position, offset=offset, expected=expected, found=str(error))
 
     def _follow_producers(self, batch: RecordBatch, position: int) -> None:
         header = batch.header

@@ -83,7 +83,11 @@ def copy_partition(
         if path.name in closed:
             _link(path, target / path.name)
         else:
-            _copy(path, target / path.name, on_copied)
+            with open(path, "rb", buffering=0) as original, open((target / path.name), "xb", buffering=0) as copy:
+                found = os.fstat(original.fileno())
+                copy_bytes(original.fileno(), copy.fileno(), found.st_size, on_copied)
+                os.utime(copy.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
+                os.fsync(copy.fileno())
     replace_file(target / METADATA_NAME, pack_partition_metadata(topic_id))
     sync_directory(target)
     remarks = [] if recovers_at_ms is None else _recover(target, source, recovers_at_ms)
@@ -169,15 +173,6 @@ def _files(source: KafkaPartition) -> list[Path]:
         if path.name == EPOCHS_NAME or (kind in KINDS and stem in bases) or kind == SNAPSHOT_SUFFIX:
             files.append(path)
     return files
-
-
-def _copy(source: Path, target: Path, on_copied: Callable[[int], None]) -> None:
-    """Copy one file, durably except its name, with its modification time, which retention may need."""
-    with open(source, "rb", buffering=0) as original, open(target, "xb", buffering=0) as copy:
-        found = os.fstat(original.fileno())
-        copy_bytes(original.fileno(), copy.fileno(), found.st_size, on_copied)
-        os.utime(copy.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
-        os.fsync(copy.fileno())
 
 
 def _link(source: Path, target: Path) -> None:

@@ -81,7 +81,13 @@ def describe(group: str, broker: str, as_json: bool) -> None:
     if as_json:
         json_line(_document(found, lags))
     else:
-        _show(found, lags)
+        facts([("group", found.name), *facts_of(found, lags).items()])
+        has_metadata = any(lag.metadata for lag in lags.values())
+        headings = PARTITION_HEADINGS if has_metadata else PARTITION_HEADINGS[:-1]
+        rows = [row[: len(headings)] for row in partition_rows(found, lags)]
+        if rows:
+            line()
+            table(headings, rows)
     errors = [str(lag.error) for lag in lags.values() if lag.error is not None]
     if errors:
         raise CommandFailed("; ".join(errors))
@@ -110,16 +116,6 @@ def member_row(member: "MemberDescription") -> tuple[Cell, ...]:
         partitions_text(member.revoking),
         Instant(member.last_heartbeat_ms),
     )
-
-
-def _show(found: "GroupDescription", lags: "dict[TopicPartition, GroupLag]") -> None:
-    facts([("group", found.name), *facts_of(found, lags).items()])
-    has_metadata = any(lag.metadata for lag in lags.values())
-    headings = PARTITION_HEADINGS if has_metadata else PARTITION_HEADINGS[:-1]
-    rows = [row[: len(headings)] for row in partition_rows(found, lags)]
-    if rows:
-        line()
-        table(headings, rows)
 
 
 def facts_of(found: "GroupDescription", lags: "dict[TopicPartition, GroupLag]") -> dict[str, str]:

@@ -1,6 +1,6 @@
 """`warmlog log dump`: print the files of a partition and of a data directory."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,7 +109,14 @@ def dump(
         for path in paths:
             of_coordinator = None if is_decoder_named else decoder_of_directory(path.resolve().parent.name)
             own = view if of_coordinator is None else view._replace(decode=of_coordinator)
-            _print_lines(_lines_of(path, own, findings), heading=f"Dumping {path}")
+            pending = [f"Dumping {path}"]
+            try:
+                for text in _lines_of(path, own, findings):
+                    pending.append(text)
+                    if len(pending) >= LINES_A_WRITE:
+                        _write_lines(pending)
+            finally:
+                _write_lines(pending)
     finally:
         for finding in findings.lines():
             remark(finding)
@@ -152,18 +159,6 @@ def _lines_of(path: Path, view: View, findings: "Findings") -> Iterator[str]:
         return side_files.dump_partition_metadata(path)
     remark(f"Ignoring unknown file {path}")
     return iter(())
-
-
-def _print_lines(lines: Iterable[str], *, heading: str) -> None:
-    """Print `heading` and `lines`, many at a time; after an error also those that were read before it."""
-    pending = [heading]
-    try:
-        for text in lines:
-            pending.append(text)
-            if len(pending) >= LINES_A_WRITE:
-                _write_lines(pending)
-    finally:
-        _write_lines(pending)
 
 
 def _write_lines(pending: list[str]) -> None:

@@ -21,7 +21,7 @@ from typing import TypeVar
 import click
 from click.exceptions import Abort, ClickException, Exit
 
-from warmlog.cli.terminal.output import OutputClosed, flush_output, forget_output, note, remark
+from warmlog.cli.terminal.output import OutputClosed, note, remark
 from warmlog.cli.terminal.tables import harmless
 
 DEBUG_VARIABLE = "WARMLOG_DEBUG"
@@ -56,9 +56,14 @@ def run_cleanly(command: Callable[[], T]) -> T:
     """Return the result of `command`; whatever it raises ends the program as the table above says."""
     try:
         result = command()
-        flush_output()
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise OutputClosed from None
     except OutputClosed:
-        forget_output()
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
         raise Exit(0) from None
     except KeyboardInterrupt:
         raise Exit(INTERRUPTED) from None

@@ -127,14 +127,6 @@ def _write_lines(lines: Sequence[str]) -> None:
     write((harmless(text) if is_terminal() else text).encode("utf-8", errors="surrogateescape"))
 
 
-def flush_output() -> None:
-    """Flush stdout."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise OutputClosed from None
-
-
 @contextmanager
 def output_watched() -> Iterator[None]:
     """Within a task: raise OutputClosed when the reader of a pipe has ended, also while nothing is written."""
@@ -169,10 +161,3 @@ def output_watched() -> Iterator[None]:
         raise
     finally:
         is_over = True
-
-
-def forget_output() -> None:
-    """Redirect stdout to /dev/null, so that the interpreter's flush at exit does not fail."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)

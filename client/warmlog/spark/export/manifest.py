@@ -122,7 +122,17 @@ class Manifest:
                 raise ExportRefused(f"{self.path}: another export ({holder}) is writing there: wait for it") from None
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
-            self._recover()
+            numbers = sorted(int(path.stem) for path in self._commits.glob("*.json"))
+            if numbers != list(range(len(numbers))):
+                raise ExportRefused(
+                    f"{self._commits}: commits are missing, there are {len(numbers)} up to {numbers[-1]}: restore them "
+                    "from a backup"
+                )
+            self._next_number = len(numbers)
+            if numbers:
+                self.last = Commit.of_json(self._commit_path(numbers[-1]))
+                self._move(self.last.files, self._staging / str(numbers[-1]))
+            self.discard()
             yield self
         finally:
             os.close(descriptor)
@@ -159,19 +169,6 @@ class Manifest:
         """Remove staged files."""
         if self._staging.exists():
             shutil.rmtree(self._staging)
-
-    def _recover(self) -> None:
-        numbers = sorted(int(path.stem) for path in self._commits.glob("*.json"))
-        if numbers != list(range(len(numbers))):
-            raise ExportRefused(
-                f"{self._commits}: commits are missing, there are {len(numbers)} up to {numbers[-1]}: restore them "
-                "from a backup"
-            )
-        self._next_number = len(numbers)
-        if numbers:
-            self.last = Commit.of_json(self._commit_path(numbers[-1]))
-            self._move(self.last.files, self._staging / str(numbers[-1]))
-        self.discard()
 
     def _move(self, files: Sequence[ExportedFile], staged: Path) -> None:
         """Move files from `staged` to where readers see them, unless they are there; then all are on disk."""

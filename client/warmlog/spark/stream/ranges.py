@@ -85,16 +85,12 @@ def first_start(found: Offsets, end: Offsets, starting: Points) -> dict[TopicPar
     """
     start = dict(found)
     for tp in found.keys() & end.keys():
-        point = _point(starting, tp)
+        point = starting if isinstance(starting, Point) else starting[tp]
         if point == LATEST or (point.kind is PointKind.OFFSET and end[tp] < point.number):
             start[tp] = end[tp]
         elif point.kind is PointKind.TIME:
             start[tp] = min(found[tp], end[tp])
     return start
-
-
-def _point(starting: Points, tp: TopicPartition) -> Point:
-    return starting if isinstance(starting, Point) else starting[tp]
 
 
 class StreamRanges(NamedTuple):

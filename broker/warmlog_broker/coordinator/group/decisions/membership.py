@@ -176,7 +176,10 @@ def _rejoin(group: Group, member: Member, settings: MemberValue, limits: Limits)
     holding = Holding.of(member)
     if member.assigned or member.revoking:
         epoch = group.epoch + 1
-        holding = rejoined(member, epoch)
+        # All of it is from the higher epoch on: only a later target takes something from the member.
+        kept = dict.fromkeys(member.assigned.keys() & member.target, epoch)
+        taken = {partition: since for partition, since in member.assigned.items() if partition not in kept}
+        holding = Holding(epoch, member.epoch, kept, member.revoking | taken)
         records.append(put(AssignmentKey(group.name, member.member_id), holding.value()))
         records.append(_group_record(group, epoch + 1))
     return Decision(records, _response(group, holding, settings, limits, is_resent=True))
@@ -356,16 +359,6 @@ def advanced(group: Group, member: Member, holding: Holding) -> Holding:
         partition: epoch for partition in member.target if partition not in kept and _is_free(group, member, partition)
     }
     return Holding(epoch, previous_epoch, kept | gained, {})
-
-
-def rejoined(member: Member, epoch: int) -> Holding:
-    """Return what `member` holds after it has joined again, all of it from `epoch` on.
-
-    The epoch of the group has to be higher: then only a later target takes something from the member.
-    """
-    kept = dict.fromkeys(member.assigned.keys() & member.target, epoch)
-    taken = {partition: since for partition, since in member.assigned.items() if partition not in kept}
-    return Holding(epoch, member.epoch, kept, member.revoking | taken)
 
 
 def _is_free(group: Group, member: Member, partition: PartitionId) -> bool:

@@ -277,18 +277,6 @@ class Transactions(OwnedState[TransactionalId | Job]):
             return
         key, value = entry
         before = self._holding(key.transactional_id)
-        self._replay(key, value)
-        after = self._holding(key.transactional_id)
-        if before != after:
-            self._hold(before[0], -before[1])
-            self._hold(*after)
-
-    def _holding(self, transactional_id: str) -> tuple[str, int]:
-        """Return who holds a transactional id, and its size."""
-        found = self._found.get(transactional_id)
-        return ("", 0) if found is None else (found.value.owner, found.size_bytes)
-
-    def _replay(self, key: records.OfId, value: Any) -> None:
         found = self._found.get(key.transactional_id)
         if isinstance(key, (records.IdKey, records.JobKey)) and value is None:
             self._found.pop(key.transactional_id, None)
@@ -301,6 +289,15 @@ class Transactions(OwnedState[TransactionalId | Job]):
             found.replay(key, value)
         elif value is not None or key.transactional_id in self._early:
             self._early.setdefault(key.transactional_id, []).append((key, value))
+        after = self._holding(key.transactional_id)
+        if before != after:
+            self._hold(before[0], -before[1])
+            self._hold(*after)
+
+    def _holding(self, transactional_id: str) -> tuple[str, int]:
+        """Return who holds a transactional id, and its size."""
+        found = self._found.get(transactional_id)
+        return ("", 0) if found is None else (found.value.owner, found.size_bytes)
 
     def _begin(self, found: TransactionalId | Job) -> None:
         self._found[found.transactional_id] = found

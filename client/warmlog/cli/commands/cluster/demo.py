@@ -59,7 +59,9 @@ def demo(seconds: int, stay: bool) -> None:
         store = [etcd, "--name", "demo", "--data-dir", str(directory / "etcd"), "--log-level", "error", *urls]
         running.enter_context(_process(store, directory / "etcd.log", address))
         place = Place(etcd=address, cluster_id="demo")
-        _create_cluster(place)
+        from warmlog_broker.tools.cluster.init import create_cluster
+
+        in_etcd(place, lambda client: create_cluster(client, place.cluster_id))
         line(f"etcd at {address}; a cluster called demo in it: warmlog cluster init --etcd {address} --cluster-id demo")
         brokers = _start_brokers(address, directory, running)
         addresses = [process.address for process in brokers.values()]
@@ -69,12 +71,6 @@ def demo(seconds: int, stay: bool) -> None:
             line(f"all run on until Ctrl-C; try\n  warmlog cluster brokers --etcd {address} --cluster-id demo")
             line(f"  warmlog --broker {','.join(addresses)} consume {TOPIC} --count 3")
             signal.pause()
-
-
-def _create_cluster(place: Place) -> None:
-    from warmlog_broker.tools.cluster.init import create_cluster
-
-    in_etcd(place, lambda client: create_cluster(client, place.cluster_id))
 
 
 def _start_brokers(etcd: str, directory: Path, running: ExitStack) -> dict[int, Process]:

@@ -201,11 +201,7 @@ async def _rounds(
                 if batch:
                     if batch.has_headers:
                         _ = batch.headers  # decoded here, where damage is skipped
-                    size_bytes += _content_bytes(batch)
+                    size_bytes += sum(map(len, filter(None, batch.values))) + sum(map(len, filter(None, batch.keys)))
                     found.setdefault(batch.partition, []).append(batch)
         if found:
             yield found, size_bytes
-
-
-def _content_bytes(batch: "Batch") -> int:
-    return sum(map(len, filter(None, batch.values))) + sum(map(len, filter(None, batch.keys)))

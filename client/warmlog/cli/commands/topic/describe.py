@@ -162,7 +162,13 @@ def describe(topic: str, show_all: bool, max_segments: int | None, broker: str, 
         _show(found, figures, show_all=show_all)
         show_held(held)
     else:
-        _print(found, figures, show_all=show_all)
+        line(f"topic {found.name}, {counted(len(found.partitions), 'partition')}, id {found.topic_id}")
+        line(f"durability: {found.durability}")
+        line()
+        rows = [(*_offsets(each).values(), *_figure_cells(figures[each.partition])) for each in found.partitions]
+        table((*OFFSET_HEADINGS, *FIGURE_HEADINGS), rows)
+        line()
+        _settings_table(found, show_all=show_all)
         show_held(held)
     if segments and not as_json:
         line()
@@ -179,17 +185,6 @@ def segment_rows(segments: "Iterable[Segments]") -> list[tuple[Cell, ...]]:
         for number, listed in segments
         for each in listed
     ]
-
-
-def _print(found: "TopicDescription", figures: dict[int, Figures], *, show_all: bool) -> None:
-    """Print the description for scripts: what 0.1.0 printed, and further columns at the end of the rows."""
-    line(f"topic {found.name}, {counted(len(found.partitions), 'partition')}, id {found.topic_id}")
-    line(f"durability: {found.durability}")
-    line()
-    rows = [(*_offsets(each).values(), *_figure_cells(figures[each.partition])) for each in found.partitions]
-    table((*OFFSET_HEADINGS, *FIGURE_HEADINGS), rows)
-    line()
-    _settings_table(found, show_all=show_all)
 
 
 def _show(found: "TopicDescription", figures: dict[int, Figures], *, show_all: bool) -> None:
