@@ -33,7 +33,7 @@ class Figures:
     """The figures of one broker."""
 
     def __init__(self, view: View, replicas: Replicas) -> None:
-        self.calls = defaultdict(lambda: Histogram(SECONDS))
+        self.calls: Calls = defaultdict(lambda: Histogram(SECONDS))
         self.changes: Counter[str] = Counter({"elected": 0, "in_sync": 0})
         """Of records of partitions that this broker leads afterwards."""
         self._view = view

@@ -1,12 +1,11 @@
 """The replicas of one broker and their way to the other brokers, put together."""
 
-from collections.abc import Awaitable
 from pathlib import Path
 
 from warmlog_broker.cluster.data_path.driver import Driver
 from warmlog_broker.cluster.data_path.fetching import BetweenBrokers, Fetching
 from warmlog_broker.cluster.data_path.peers import Identity, PeerOptions, Peers
-from warmlog_broker.cluster.data_path.ports import ClusterEnrolment, OtherBrokers
+from warmlog_broker.cluster.data_path.ports import OtherBrokers
 from warmlog_broker.cluster.data_path.replicas import Node, Replicas
 from warmlog_broker.cluster.data_path.requests import ClusterRequests
 from warmlog_broker.cluster.data_path.serving import Serving
@@ -18,7 +17,6 @@ from warmlog_broker.cluster.view import Applied, View
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.broker_settings import ClientAuth
 from warmlog_broker.coordinator.on_demand import Coordinators
-from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_broker.coordinator.transaction.markers import LocalMarkers
 from warmlog_broker.etcd.coordination import Coordination
 from warmlog_broker.metadata.metadata_log import RecoveryObeyed, TopicCreated
@@ -123,15 +121,8 @@ class Replicating:
     def requests(self, topics: Topics, cluster: ClusterStore, coordinators: Coordinators) -> ClusterRequests:
         """Return what answers other brokers."""
         others = coordinators.elsewhere = OtherBrokers(self.replicas, self.peers, topics)
-
-        def enrol(
-            transactional_id: str, producer: Incarnation, topic: str, partition: int, *, is_enrolled: bool
-        ) -> Awaitable[None] | None:
-            transactions = coordinators.transactions
-            return transactions.enrol_partition(transactional_id, producer, topic, partition, is_enrolled=is_enrolled)
-
-        markers, enrolment = LocalMarkers(topics, cluster), ClusterEnrolment(enrol, others)
-        return ClusterRequests(self.identity, self.serving, markers, enrolment, others, self._etcd, self._view)
+        markers = LocalMarkers(topics, cluster)
+        return ClusterRequests(self.identity, self.serving, markers, others, coordinators, self._etcd, self._view)
 
     def begin(self) -> None:
         """Take elections and retries by time, from now on."""

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.transactions import commit_within
 from warmlog_broker.network.request import RequestContext, Response
@@ -32,7 +31,7 @@ async def write_marker(
 ) -> m.WriteMarkerResponse:
     """Write the marker into a partition that this broker leads."""
     _check_order(services, context)
-    return m.WriteMarkerResponse(await _cluster(services).write_marker(request))
+    return m.WriteMarkerResponse(await _cluster(services).markers.end(request))
 
 
 async def enrol_partition(
@@ -40,11 +39,7 @@ async def enrol_partition(
 ) -> m.EnrolPartitionResponse:
     """Make a partition of another broker part of a transaction."""
     _broker(context)
-    producer = Incarnation(request.producer_id, request.producer_epoch)
-    enrolling = services.coordinators.transactions.enrol_partition(
-        request.transactional_id, producer, request.topic, request.partition, is_enrolled=request.is_enrolled
-    )
-    if enrolling is not None:
+    if (enrolling := services.coordinators.transactions.enrol_partition(request)) is not None:
         await enrolling
     return m.EnrolPartitionResponse()
 
@@ -54,14 +49,7 @@ async def add_pending_offsets(
 ) -> m.OffsetCommitResponse:
     """Keep offsets until a transaction ends. The other broker has seen that it is open."""
     _check_order(services, context)
-    return await services.coordinators.groups.add_pending(
-        request.commit,
-        request.principal,
-        request.producer_id,
-        request.producer_epoch,
-        request.coordinator_epoch,
-        lambda: None,
-    )
+    return await services.coordinators.groups.add_pending(request, lambda: None)
 
 
 async def commit_offsets_elsewhere(
@@ -77,14 +65,7 @@ async def end_pending_offsets(
 ) -> m.EndPendingOffsetsResponse:
     """Commit or drop the offsets of a transaction."""
     _check_order(services, context)
-    await services.coordinators.groups.end_pending(
-        request.group,
-        request.producer_id,
-        request.producer_epoch,
-        commits=request.commits,
-        keeps_epoch=request.keeps_epoch,
-        coordinator_epoch=request.coordinator_epoch,
-    )
+    await services.coordinators.groups.end_pending(request)
     return m.EndPendingOffsetsResponse()
 
 

@@ -155,16 +155,18 @@ def _verify(services: Services, request: m.ProduceRequest, item: ReceivedBatch) 
             return guard
         assert request.transactional_id is not None
         cluster = services.between_brokers
-        enrol = services.coordinators.transactions.enrol_partition if cluster is None else cluster.enrolment.enrol
+        enrol = services.coordinators.transactions.enrol_partition if cluster is None else cluster.enrol
         enrolling = enrol(
-            request.transactional_id, producer, item.topic, item.partition, is_enrolled=request.is_enrolled
+            m.EnrolPartitionRequest(
+                request.transactional_id, *producer, item.topic, item.partition, request.is_enrolled
+            )
         )
         return guard if enrolling is None else _verified(enrolling, guard)
     except errors.ApiError as error:
         return _without_traceback(error)
 
 
-async def _verified(enrolling: Awaitable[None], guard: VerificationGuard) -> Verified:
+async def _verified(enrolling: Awaitable[object], guard: VerificationGuard) -> Verified:
     try:
         await enrolling
         return guard

@@ -309,10 +309,22 @@ class Producer(Throttled, Generic[Value, Key]):
                 return sent
         value_data = serialized("value", self._value_serializer, value)
         key_data = serialized("key", self._key_serializer, key)
+        return self._add(topic, value_data, key_data, headers, timestamp_ms, partition)
+
+    def _add(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        headers: Headers | None,
+        timestamp_ms: int | None,
+        partition: int | None,
+    ) -> DeliveryFuture:
+        """Check a record that is serialized, and buffer it; see `Accumulator.add`."""
         running = self._started()
         running.check_send()
         running.open_transaction()
-        return running.accumulator.add(topic, value_data, key_data, headers, timestamp_ms, partition)
+        return running.accumulator.add(topic, value, key, headers, timestamp_ms, partition)
 
     async def send_many(
         self,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from broker_process import BrokerProcess, port_to_keep
 from broker_thread import BrokerThread
@@ -331,12 +332,10 @@ class FencedGroups:
     def __init__(self, groups: Any) -> None:
         self._groups = groups
 
-    async def add_pending(
-        self, request: Any, principal: str, producer_id: int, epoch: int, coordinator_epoch: int, check: Any
-    ) -> Any:
-        producer = producer_id, epoch
-        await self._groups.add_pending(request, principal, *producer, coordinator_epoch + 1, lambda: None)
-        return await self._groups.add_pending(request, principal, *producer, coordinator_epoch, check)
+    async def add_pending(self, request: Any, check: Any) -> Any:
+        later = replace(request, coordinator_epoch=request.coordinator_epoch + 1)
+        await self._groups.add_pending(later, lambda: None)
+        return await self._groups.add_pending(request, check)
 
 
 def test_a_client_is_told_by_an_earlier_coordinator_to_look_for_the_present_one(

@@ -4,15 +4,13 @@ Each is asked of this broker first. What it does not lead is asked of the leader
 not lead it either raises an error after which the caller tries again.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 from zlib import crc32
 
 from warmlog_broker.cluster.data_path.peers import Peers
 from warmlog_broker.cluster.data_path.replicas import Replicas
 from warmlog_broker.cluster.records import PartitionKey
-from warmlog_broker.coordinator.framework.decision import PartitionId
-from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_broker.coordinator.transaction.ports import Markers, PendingOffsets
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol import messages as m
@@ -77,18 +75,11 @@ class ClusterMarkers:
         self._local = local
         self._others = others
 
-    async def end(
-        self, partition: PartitionId, producer: Incarnation, *, commits: bool, keeps_epoch: bool, coordinator_epoch: int
-    ) -> bool:
+    async def end(self, request: m.WriteMarkerRequest) -> bool:
         try:
-            return await self._local.end(
-                partition, producer, commits=commits, keeps_epoch=keeps_epoch, coordinator_epoch=coordinator_epoch
-            )
+            return await self._local.end(request)
         except NotLeaderOrFollower:
-            request = m.WriteMarkerRequest(
-                partition.topic_id, partition.number, *producer, commits, keeps_epoch, coordinator_epoch
-            )
-        key = PartitionKey(partition.topic_id, partition.number)
+            key = PartitionKey(request.topic_id, request.partition)
         return (await self._others.ask_leader(key, request, m.WriteMarkerResponse)).is_open
 
 
@@ -100,67 +91,20 @@ class ClusterPendingOffsets:
         self._others = others
 
     async def add_pending(
-        self,
-        request: m.OffsetCommitRequest,
-        principal: str,
-        producer_id: int,
-        epoch: int,
-        coordinator_epoch: int,
-        check: Callable[[], None],
+        self, request: m.AddPendingOffsetsRequest, check: Callable[[], None]
     ) -> m.OffsetCommitResponse:
         try:
-            return await self._local.add_pending(request, principal, producer_id, epoch, coordinator_epoch, check)
+            return await self._local.add_pending(request, check)
         except NotCoordinator:
             check()
-        remote = m.AddPendingOffsetsRequest(request, principal, producer_id, epoch, coordinator_epoch)
-        return await self._others.ask_coordinator(GROUPS, request.group, remote, m.OffsetCommitResponse)
+        return await self._others.ask_coordinator(GROUPS, request.commit.group, request, m.OffsetCommitResponse)
 
-    async def end_pending(
-        self, group: str, producer_id: int, epoch: int, *, commits: bool, keeps_epoch: bool, coordinator_epoch: int
-    ) -> None:
+    async def end_pending(self, request: m.EndPendingOffsetsRequest) -> None:
         try:
-            await self._local.end_pending(
-                group,
-                producer_id,
-                epoch,
-                commits=commits,
-                keeps_epoch=keeps_epoch,
-                coordinator_epoch=coordinator_epoch,
-            )
-            return
+            await self._local.end_pending(request)
         except NotCoordinator:
-            remote = m.EndPendingOffsetsRequest(group, producer_id, epoch, commits, keeps_epoch, coordinator_epoch)
-        await self._others.ask_coordinator(GROUPS, group, remote, m.EndPendingOffsetsResponse)
+            await self._others.ask_coordinator(GROUPS, request.group, request, m.EndPendingOffsetsResponse)
 
     def pending(self) -> Iterator[tuple[str, int, int, int]]:
         """Of the groups of this broker alone."""
         return self._local.pending()
-
-
-class Enrol(Protocol):
-    """Makes a partition part of a transaction: see `TransactionCoordinator.enrol_partition`."""
-
-    def __call__(
-        self, transactional_id: str, producer: Incarnation, topic: str, partition: int, *, is_enrolled: bool
-    ) -> Awaitable[None] | None: ...
-
-
-class ClusterEnrolment:
-    """Partitions of this broker become part of transactions that any broker coordinates."""
-
-    def __init__(self, local: Enrol, others: OtherBrokers) -> None:
-        self._local = local
-        self._others = others
-
-    def enrol(
-        self, transactional_id: str, producer: Incarnation, topic: str, partition: int, *, is_enrolled: bool
-    ) -> Awaitable[None] | None:
-        """As `TransactionCoordinator.enrol_partition`."""
-        try:
-            return self._local(transactional_id, producer, topic, partition, is_enrolled=is_enrolled)
-        except NotCoordinator:
-            return self._enrol(m.EnrolPartitionRequest(transactional_id, *producer, topic, partition, is_enrolled))
-
-    async def _enrol(self, request: m.EnrolPartitionRequest) -> None:
-        name = request.transactional_id
-        await self._others.ask_coordinator(TRANSACTIONS, name, request, m.EnrolPartitionResponse)

@@ -251,37 +251,32 @@ class GroupCoordinator:
         return outcome
 
     async def add_pending(
-        self,
-        request: m.OffsetCommitRequest,
-        principal: str,
-        producer_id: int,
-        epoch: int,
-        coordinator_epoch: int,
-        check: Callable[[], None],
+        self, request: m.AddPendingOffsetsRequest, check: Callable[[], None]
     ) -> m.OffsetCommitResponse:
-        """Keep the offsets of `request` until the transaction of this producer ends. `check` raises if it has ended."""
+        """Keep offsets until the transaction of a producer ends. `check` raises if it has ended."""
+        commit = request.commit
 
         def decide(groups: Groups) -> Decision[m.OffsetCommitResponse]:
             check()
-            limits = self._limits_for(groups, request.group)
+            limits = self._limits_for(groups, commit.group)
             at_ms = now_ms()
             accepted, response = offsets.check_commit(
-                groups, request, self._topics, now_ms=at_ms, limits=limits, is_transactional=True
+                groups, commit, self._topics, now_ms=at_ms, limits=limits, is_transactional=True
             )
             records = offsets.add_pending(
                 groups,
-                request.group,
-                producer_id,
-                epoch,
+                commit.group,
+                request.producer_id,
+                request.producer_epoch,
                 accepted,
-                coordinator_epoch=coordinator_epoch,
-                owner=principal,
+                coordinator_epoch=request.coordinator_epoch,
+                owner=request.principal,
                 now_ms=at_ms,
                 limits=limits,
             )
             return Decision(records, response)
 
-        return await self._coordinator.carry_out(request.group, decide)
+        return await self._coordinator.carry_out(commit.group, decide)
 
     def pending(self) -> Iterator[tuple[str, int, int, int]]:
         """Iterate over group, producer id, its epoch and its coordinator's of offsets that wait for a transaction.
@@ -294,21 +289,18 @@ class GroupCoordinator:
                     if value.offsets:
                         yield group.name, producer_id, value.epoch, value.coordinator_epoch
 
-    async def end_pending(
-        self, group: str, producer_id: int, epoch: int, *, commits: bool, keeps_epoch: bool, coordinator_epoch: int
-    ) -> None:
-        """End a transaction that commits offsets of `group`, with the epoch of its markers."""
-
+    async def end_pending(self, request: m.EndPendingOffsetsRequest) -> None:
+        """End a transaction that commits offsets of a group, with the epoch of its markers."""
         await self._coordinator.carry_out(
-            group,
+            request.group,
             lambda groups: offsets.end_pending(
                 groups,
-                group,
-                producer_id,
-                epoch,
-                commits=commits,
-                keeps_epoch=keeps_epoch,
-                coordinator_epoch=coordinator_epoch,
+                request.group,
+                request.producer_id,
+                request.producer_epoch,
+                commits=request.commits,
+                keeps_epoch=request.keeps_epoch,
+                coordinator_epoch=request.coordinator_epoch,
                 now_ms=now_ms(),
             ),
         )

@@ -38,6 +38,7 @@ from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import Timer
 from warmlog_broker.topics.topics import Topic
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     ApiError,
     ConcurrentTransactions,
@@ -46,7 +47,6 @@ from warmlog_protocol.errors import (
     NotCoordinator,
     TransactionCoordinatorFenced,
 )
-from warmlog_protocol.messages import OffsetCommitRequest, OffsetCommitResponse
 
 TOPIC = "__transactions"
 IDS_A_TURN = 100
@@ -121,23 +121,22 @@ class TransactionCoordinator:
             if producer is not None:
                 return producer
 
-    def enrol_partition(
-        self, transactional_id: str, producer: Incarnation, topic: str, partition: int, *, is_enrolled: bool
-    ) -> Awaitable[None] | None:
+    def enrol_partition(self, request: m.EnrolPartitionRequest) -> Awaitable[None] | None:
         """Make a partition part of the producer's transaction, before its first batch is appended there.
 
         Return what is to be awaited for that; None if the partition is part of it already. It must be if the producer
         says so (`is_enrolled`), else InvalidTxnState. ConcurrentTransactions while the last transaction is ending.
         """
-        place = PartitionId(self._topics.get(topic).topic_id, partition)
+        name, producer = request.transactional_id, Incarnation(request.producer_id, request.producer_epoch)
+        place = PartitionId(self._topics.get(request.topic).topic_id, request.partition)
 
         def decide(state: Transactions) -> Decision[None]:
-            if is_enrolled:
-                producers.check_open(state, transactional_id, producer, place)
+            if request.is_enrolled:
+                producers.check_open(state, name, producer, place)
                 return Decision((), None)
-            return producers.enrol(state, self._given(), transactional_id, producer, partitions={place: topic})
+            return producers.enrol(state, self._given(), name, producer, partitions={place: request.topic})
 
-        return self._coordinator.run(transactional_id, decide)
+        return self._coordinator.run(name, decide)
 
     async def enrol(
         self,
@@ -154,12 +153,12 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         producer: Incarnation,
-        request: OffsetCommitRequest,
+        request: m.OffsetCommitRequest,
         sequence: int,
         principal: str,
         *,
         is_enrolled: bool,
-    ) -> OffsetCommitResponse:
+    ) -> m.OffsetCommitResponse:
         """Make the offsets part of the producer's transaction: they count when it commits.
 
         InvalidTxnState if the group is no part of the transaction although the producer says so (`is_enrolled`), and
@@ -188,7 +187,9 @@ class TransactionCoordinator:
             self._offsets_added[transactional_id] = producer, sequence
 
         try:
-            return await self._groups.add_pending(request, principal, *producer, coordinator_epoch, check)
+            return await self._groups.add_pending(
+                m.AddPendingOffsetsRequest(request, principal, *producer, coordinator_epoch), check
+            )
         except TransactionCoordinatorFenced as error:
             raise NotCoordinator(f"another broker coordinates {transactional_id!r} now: {error}") from error
 

@@ -9,11 +9,12 @@ from itertools import islice
 from typing import Any
 
 from warmlog_broker.coordinator.framework.decision import PartitionId
-from warmlog_broker.coordinator.transaction.decisions.state import Incarnation, Outcome
+from warmlog_broker.coordinator.transaction.decisions.state import Outcome
 from warmlog_broker.coordinator.transaction.ports import Markers, PendingOffsets
 from warmlog_broker.metadata.store import ClusterStore
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.topics.topics import Topics
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import ControlType
 from warmlog_protocol.errors import ApiError, InvalidProducerEpoch, InvalidTxnState, NotLeaderOrFollower
 
@@ -51,18 +52,16 @@ class EndWriter:
         self, outcomes: Iterable[Outcome], coordinator_epoch: int, left_open: set[PartitionId]
     ) -> Iterator[Coroutine[Any, Any, None]]:
         for outcome in outcomes:
-            marker, kind = outcome.marker, {"commits": outcome.commits, "keeps_epoch": outcome.keeps_epoch}
+            marker, commits, keeps_epoch = outcome.marker, outcome.commits, outcome.keeps_epoch
+            subject = f"producer {marker.producer_id}"
             for enrolled in outcome.partitions:
-                end = partial(self._markers.end, enrolled, marker, **kind, coordinator_epoch=coordinator_epoch)
-                yield _until_written(
-                    f"producer {marker.producer_id}: a marker", partial(_mark, enrolled, end, left_open)
-                )
+                request = m.WriteMarkerRequest(*enrolled, *marker, commits, keeps_epoch, coordinator_epoch)
+                end = partial(self._markers.end, request)
+                yield _until_written(f"{subject}: a marker", partial(_mark, enrolled, end, left_open))
             for group in outcome.groups:
-                subject = f"group {group!r}: the end of the transaction of producer {marker.producer_id}"
-                end_pending = partial(
-                    self._groups.end_pending, group, *marker, **kind, coordinator_epoch=coordinator_epoch
-                )
-                yield _until_written(subject, end_pending)
+                ending = m.EndPendingOffsetsRequest(group, *marker, commits, keeps_epoch, coordinator_epoch)
+                end_pending = partial(self._groups.end_pending, ending)
+                yield _until_written(f"{subject}: the end of its transaction in group {group!r}", end_pending)
 
 
 async def _mark(enrolled: PartitionId, end: Callable[[], Awaitable[bool]], left_open: set[PartitionId]) -> None:
@@ -77,24 +76,22 @@ class LocalMarkers:
         self._topics = topics
         self._cluster = cluster
 
-    async def end(
-        self, partition: PartitionId, producer: Incarnation, *, commits: bool, keeps_epoch: bool, coordinator_epoch: int
-    ) -> bool:
+    async def end(self, request: m.WriteMarkerRequest) -> bool:
         """As `Markers.end`."""
-        topic = self._topics.find_by_id(partition.topic_id)
+        topic = self._topics.find_by_id(request.topic_id)
         if topic is None:
-            if self._cluster.is_deleted(partition.topic_id):
+            if self._cluster.is_deleted(request.topic_id):
                 return False
-            raise NotLeaderOrFollower(f"the topic {partition.topic_id.hex()} is not known here yet")
+            raise NotLeaderOrFollower(f"the topic {request.topic_id.hex()} is not known here yet")
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        control_type = ControlType.COMMIT if commits else ControlType.ABORT
         try:
-            topic.partition(partition.number).append_end_transaction(
-                *producer,
-                control_type,
-                coordinator_epoch,
+            topic.partition(request.partition).append_end_transaction(
+                request.producer_id,
+                request.producer_epoch,
+                ControlType.COMMIT if request.commits else ControlType.ABORT,
+                request.coordinator_epoch,
                 partial(_end, durable),
-                keeps_epoch=keeps_epoch,
+                keeps_epoch=request.keeps_epoch,
                 now_ms=now_ms(),
             )
             await durable

@@ -1,7 +1,7 @@
 """What brokers ask of one another about transactions, when it comes late."""
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -32,18 +32,15 @@ class PendingGroups:
         self.groups = Groups()
         self.next = 0
 
-    async def add_pending(
-        self, request: m.OffsetCommitRequest, _principal: str, producer_id: int, epoch: int, *rest: Any
-    ) -> m.OffsetCommitResponse:
-        coordinator_epoch, _ = rest
+    async def add_pending(self, request: m.AddPendingOffsetsRequest, _check: object) -> m.OffsetCommitResponse:
         value = OffsetValue(self.next, -1, "", "t", 0)
         records = offsets.add_pending(
             self.groups,
-            request.group,
-            producer_id,
-            epoch,
+            request.commit.group,
+            request.producer_id,
+            request.producer_epoch,
             {PLACE: value},
-            coordinator_epoch=coordinator_epoch,
+            coordinator_epoch=request.coordinator_epoch,
             now_ms=0,
             limits=Limits(),
         )
@@ -51,8 +48,10 @@ class PendingGroups:
             self.groups.replay(record)
         return m.OffsetCommitResponse([])
 
-    async def end_pending(self, group: str, producer_id: int, epoch: int, **kind: Any) -> None:
-        for record in offsets.end_pending(self.groups, group, producer_id, epoch, now_ms=0, **kind).records:
+    async def end_pending(self, request: m.EndPendingOffsetsRequest) -> None:
+        kind = {name: getattr(request, name) for name in ("commits", "keeps_epoch", "coordinator_epoch")}
+        producer = request.producer_id, request.producer_epoch
+        for record in offsets.end_pending(self.groups, request.group, *producer, now_ms=0, **kind).records:
             self.groups.replay(record)
 
     @property

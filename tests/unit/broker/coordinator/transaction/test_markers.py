@@ -14,6 +14,7 @@ from warmlog_broker.coordinator.transaction.markers import EndWriter, LocalMarke
 from warmlog_broker.coordinator.transaction.ports import PendingOffsets
 from warmlog_broker.metadata.metadata_log import TopicCreated
 from warmlog_protocol.errors import NotLeaderOrFollower
+from warmlog_protocol.messages import WriteMarkerRequest
 
 ENTRY = TopicCreated("t", bytes([7]) * 16, 2, {})
 PRODUCER = Incarnation(4, 1)
@@ -28,8 +29,7 @@ async def room(tmp_path: Path) -> AsyncIterator[Room]:
 
 async def end(room: Room, partition: int) -> bool:
     local = LocalMarkers(room.topics, room.cluster)
-    place = PartitionId(ENTRY.topic_id, partition)
-    return await local.end(place, PRODUCER, commits=True, keeps_epoch=False, coordinator_epoch=0)
+    return await local.end(WriteMarkerRequest(ENTRY.topic_id, partition, *PRODUCER, True, False, 0))
 
 
 async def test_a_topic_that_is_not_known_here_yet_is_no_deleted_one(room: Room) -> None:
