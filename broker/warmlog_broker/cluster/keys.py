@@ -71,7 +71,7 @@ class NodeValue(Value, frozen=True, kw_only=True):
 class Registration(Value, frozen=True, kw_only=True):
     """A broker that is alive."""
 
-    uuid: str
+    uuid: str = ""
     """Of this registration."""
     endpoints: dict[str, tuple[str, int]]
     """Host and port by the names of listeners: what clients are told to connect to."""

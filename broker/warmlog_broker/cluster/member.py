@@ -6,9 +6,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from warmlog_broker.cluster.copy_of_etcd import keep_copy, read_copy, store_copy
-from warmlog_broker.cluster.keys import Keys
+from warmlog_broker.cluster.keys import Keys, Registration
 from warmlog_broker.cluster.replicating import Replicating
-from warmlog_broker.cluster.session import Description, Session
+from warmlog_broker.cluster.session import Session
 from warmlog_broker.cluster.start import (
     are_disks_old,
     change_records,
@@ -27,7 +27,6 @@ from warmlog_broker.etcd.client import EtcdClient
 from warmlog_broker.etcd.connection import EtcdOptions
 from warmlog_broker.metadata.store import NodeStore
 from warmlog_broker.runtime.tasks import Tasks
-from warmlog_broker.runtime.version import broker_version
 from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
 
@@ -55,12 +54,11 @@ class Member:
         self.view = View(self._etcd, Keys(config.cluster_id), config.node_id)
         self.store = EtcdStore(self._etcd, self.view, config.topic_defaults)
         self.cluster_view = EtcdClusterView(self.view)
-        described = Description(
+        described = Registration(
             endpoints={each.name: each.advertised or (each.host, ports[each.name]) for each in config.all_listeners},
             peer_listener=config.peer_listener.name,
             directories=sorted(each.directory_id.hex for each in directories.live),
             rack=config.rack,
-            version=broker_version(),
         )
         self.session = Session(self._etcd, self.view, node, described, config.broker_session_timeout_ms)
         self.replicating = Replicating(config, self._etcd, self.view, self.session, node)

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from uuid import uuid4
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from warmlog_broker.cluster.keys import FEATURE_LEVEL, NodeValue, Registration, from_bytes, to_bytes
@@ -33,6 +32,7 @@ from warmlog_broker.etcd.coordination import (
 from warmlog_broker.metadata.metadata_log import NodeMarked
 from warmlog_broker.metadata.store import NodeStore
 from warmlog_broker.replication.membership import Mark, NodeMarks, next_incarnation
+from warmlog_broker.runtime.version import broker_version
 from warmlog_protocol.errors import WarmlogError
 
 BEAT_S = 10.0
@@ -46,22 +46,13 @@ class NodeInUse(StartRefused):
     """Another broker has this broker's node id."""
 
 
-class Description(Struct, frozen=True):
-    """What a broker tells of itself."""
-
-    endpoints: dict[str, tuple[str, int]]
-    peer_listener: str
-    directories: list[str]
-    rack: str
-    version: str
-
-
 class Session:
     """The registration of this broker and the mark of its disks, while it runs."""
 
     def __init__(
-        self, etcd: Coordination, view: View, node: NodeStore, described: Description, timeout_ms: int
+        self, etcd: Coordination, view: View, node: NodeStore, described: Registration, timeout_ms: int
     ) -> None:
+        """`described` is what the broker tells of itself."""
         self.broker_epoch = 0
         """The revision at which the broker was registered; 0 while it is not."""
         self.on_registered: Callable[[], None] = lambda: None
@@ -73,7 +64,7 @@ class Session:
         self._node = node
         self.described = described
         self._ttl_s = max(1, round(timeout_ms / 1000))
-        self._value = Registration(uuid="", endpoints={}, peer_listener="", directories=[])
+        self._value = described
         self._is_ready = True
         """What the others shall know: a write of it that is lost is made again as the lease is kept alive."""
         self._lease = 0
@@ -92,7 +83,7 @@ class Session:
     def stored_mark(self) -> Mark:
         """Return the mark of this node in etcd; `Mark()` if it has none."""
         key = self._view.keys.node(self._view.node)
-        if (item := self._view.item(key)) is None:
+        if (item := self._view.items.get(key)) is None:
             return Mark()
         value = from_bytes(key, item.value, NodeValue)
         return Mark(value.incarnation, value.beat)
@@ -103,23 +94,15 @@ class Session:
 
     async def register(self, *, was_clean: bool) -> None:
         """Register, in place of the former registration of this node, which must be dead."""
-        described = self.described
         self._is_ready = self._view.node not in self._view.drained
-        self._value = Registration(
-            uuid="",
-            endpoints=described.endpoints,
-            peer_listener=described.peer_listener,
-            directories=described.directories,
-            rack=described.rack,
-            was_clean=was_clean,
-        )
+        self._value = replace(self.described, was_clean=was_clean)
         await self.unregister()
         await self._register()
 
     async def unregister(self) -> None:
         """Delete the registration of this node that the view has, if there is one."""
         key = self._view.keys.broker(self._view.node)
-        if (item := self._view.item(key)) is not None:
+        if (item := self._view.items.get(key)) is not None:
             done = await settled(self._etcd, new_author(self._view.node), [CreatedAt(key, item.created)], [Delete(key)])
             await self._view.reached(done.revision if isinstance(done, Succeeded) else 0)
 
@@ -209,28 +192,22 @@ class Session:
                 self._is_lost.clear()
                 continue
             try:
-                if self._is_lost.is_set() or self._is_gone() or not await self._etcd.keep_alive(self._lease):
+                # The view is not before the registration: it has it no more if it has not.
+                own = self._view.brokers.get(self._view.node)
+                is_gone = own is None or own.broker_epoch != self.broker_epoch
+                if self._is_lost.is_set() or is_gone or not await self._etcd.keep_alive(self._lease):
                     _log.warning("the registration of this broker was lost: it registers again")
                     self.broker_epoch = 0
                     await self.unregister()
                     await self._register()
-                if not self._is_told():
+                own = self._view.brokers.get(self._view.node)
+                said = None if own is None else (own.value.is_ready, own.value.has_room)
+                if said != (self._is_ready, self.has_room()):
                     await self.tell(is_ready=self._is_ready)
             except Exception as error:
                 is_known = isinstance(error, WarmlogError)
                 _log.warning("the registration of this broker is not kept alive: %s", error, exc_info=not is_known)
                 pause_s = RETRY_S
-
-    def _is_gone(self) -> bool:
-        """Return whether the view, which is not before the registration, has it no more."""
-        registered = self._view.brokers.get(self._view.node)
-        return registered is None or registered.broker_epoch != self.broker_epoch
-
-    def _is_told(self) -> bool:
-        """Return whether the view has of this broker what the others shall know."""
-        registered = self._view.brokers.get(self._view.node)
-        said = None if registered is None else (registered.value.is_ready, registered.value.has_room)
-        return said == (self._is_ready, self.has_room())
 
     async def _beat(self) -> None:
         while True:
@@ -256,7 +233,7 @@ class Session:
             beat=mark.beat,
             directories=self.described.directories,
             rack=self.described.rack,
-            version=self.described.version,
+            version=broker_version(),
             level=FEATURE_LEVEL,
         )
         compare = ChangedAt(key, view.changed_at(key))

@@ -57,7 +57,7 @@ async def read_cluster(view: View, is_given_up: Callable[[], bool]) -> None:
         if is_given_up():
             raise StartGivenUp
         await asyncio.sleep(PAUSE_S)
-    if view.item(view.keys.cluster) is None:
+    if view.items.get(view.keys.cluster) is None:
         raise StartRefused(
             f"etcd has no cluster {view.keys.cluster_id!r}: create it once with `warmlog cluster init`, correct "
             "cluster.id or cluster.etcd, or, if etcd has lost its data, see `warmlog cluster recover`"

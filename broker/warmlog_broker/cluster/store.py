@@ -214,7 +214,7 @@ class EtcdStore:
 
     def _value(self, key: str, kind: type[AnyValue]) -> AnyValue:
         """Return the value of a key in the view. Raises Changed if it is not there."""
-        if (item := self.view.item(key)) is None:
+        if (item := self.view.items.get(key)) is None:
             raise Changed
         return from_bytes(key, item.value, kind)
 
@@ -331,7 +331,7 @@ class EtcdStore:
         self, plan: Plan, change: AclsCreated | AclsDeleted, keys: Iterable[str], expected: Version | None
     ) -> None:
         for key in sorted(keys):
-            item = self.view.item(key)
+            item = self.view.items.get(key)
             present = {} if item is None else dict.fromkeys(from_bytes(key, item.value, RulesValue).rules)
             wanted = {rule: None for rule in change.rules if self.view.keys.rules(rule) == key}
             if isinstance(change, AclsCreated):

@@ -177,9 +177,6 @@ class View:
         """Return when another revision was applied, or the view is frozen."""
         await self._moved.wait()
 
-    def item(self, key: str) -> Item | None:
-        return self.items.get(key)
-
     def changed_at(self, key: str) -> int:
         """Return the revision at which a key was last changed; 0 if it does not exist."""
         item = self.items.get(key)

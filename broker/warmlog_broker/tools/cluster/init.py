@@ -87,7 +87,7 @@ async def take_over(etcd: Coordination, state: MetadataState, cluster_id: str) -
     assert state.cluster is not None
     view = View(etcd, Keys(cluster_id), state.cluster.node_id)
     async with view.followed():
-        if view.item(view.keys.cluster) is not None:
+        if view.items.get(view.keys.cluster) is not None:
             raise _exists(cluster_id)
         store = _OneBroker(etcd, view, state)
         for entry in _entries(state):

@@ -59,7 +59,7 @@ async def exclude(etcd: Coordination, view: View, node: int) -> int:
     """
     if node in view.brokers:
         raise InvalidRequest(f"broker {node} is registered, so it runs: stop it first, or wait until it has run out")
-    if view.item(view.keys.node(node)) is None:
+    if view.items.get(view.keys.node(node)) is None:
         raise ResourceNotFound(f"the cluster has no node {node}")
     own = {key: seen for key, seen in view.records.items() if node in seen.record.replicas}
     for key, seen in own.items():

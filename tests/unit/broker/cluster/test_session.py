@@ -14,7 +14,7 @@ from waiting import until
 from warmlog_broker.cluster import session as module
 from warmlog_broker.cluster.keys import Keys, NodeValue, Registration, to_bytes
 from warmlog_broker.cluster.replicating import Replicating
-from warmlog_broker.cluster.session import Description, NodeInUse, Session
+from warmlog_broker.cluster.session import NodeInUse, Session
 from warmlog_broker.cluster.start import are_disks_old
 from warmlog_broker.cluster.view import View
 from warmlog_broker.config.broker_config import BrokerConfig
@@ -26,9 +26,7 @@ from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.runtime.threads import ThreadPools
 
 KEYS = Keys("test")
-DESCRIBED = Description(
-    endpoints={"default": ("h", 1)}, peer_listener="default", directories=["d1"], rack="r", version="1"
-)
+DESCRIBED = Registration(endpoints={"default": ("h", 1)}, peer_listener="default", directories=["d1"], rack="r")
 
 
 class Broker:

@@ -93,7 +93,7 @@ def in_cluster(place: Place, ask: "Callable[[EtcdClient, View], Awaitable[T]]") 
 
         view = View(etcd, Keys(place.cluster_id), -1)
         async with view.followed():
-            if view.item(view.keys.cluster) is None:
+            if view.items.get(view.keys.cluster) is None:
                 raise CommandFailed(f"etcd has no cluster {place.cluster_id!r}: `warmlog cluster init` creates it")
             return await ask(etcd, view)
 
