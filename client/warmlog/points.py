@@ -171,7 +171,6 @@ def checked_topics(topics: Sequence[str]) -> Sequence[str]:
 
 
 def checked_topic(name: str) -> str:
-    """Return the name of a topic. Raises what `checked_text` raises."""
     return checked_text(name, "a topic's name")
 
 

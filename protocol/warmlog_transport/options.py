@@ -120,7 +120,6 @@ def connection_options(given: Mapping[str, object], client: Callable[..., object
 
 
 def override(base: ConnectionOptions, given: Mapping[str, object], client: Callable[..., object]) -> ConnectionOptions:
-    """Return `base` with the options of these names; raises what `connection_options` does."""
     checked = connection_options(given, client)
     return replace(base, **{name: getattr(checked, name) for name in given})
 

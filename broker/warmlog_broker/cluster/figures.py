@@ -30,8 +30,6 @@ class Led(Struct):
 
 
 class Figures:
-    """The figures of one broker."""
-
     def __init__(self, view: View, replicas: Replicas) -> None:
         self.calls: Calls = defaultdict(lambda: Histogram(SECONDS))
         self.changes: Counter[str] = Counter({"elected": 0, "in_sync": 0})

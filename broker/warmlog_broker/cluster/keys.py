@@ -44,8 +44,6 @@ FEATURE_LEVEL = 1
 
 
 class Value(Struct, frozen=True, kw_only=True):
-    """The base of all values."""
-
     v: int = FORMAT
     by: Author = Author()
 
@@ -153,8 +151,6 @@ AnyValue = TypeVar("AnyValue", bound=Value)
 
 
 class Keys:
-    """The keys of one cluster."""
-
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
         self.prefix = f"/warmlog/{cluster_id}/"
@@ -223,7 +219,6 @@ def unquoted(part: str) -> str | None:
 
 
 def to_bytes(value: Value) -> bytes:
-    """Return a value as it is in etcd."""
     return msgspec.json.encode(value)
 
 

@@ -39,8 +39,6 @@ class Seen(NamedTuple):
 
 
 class Records:
-    """The records of one cluster."""
-
     def __init__(self, etcd: Coordination, keys: Keys, is_frozen: Callable[[], bool] = lambda: False) -> None:
         """While `is_frozen`, etcd is not believed: nothing is written, and nothing read."""
         self._etcd = etcd

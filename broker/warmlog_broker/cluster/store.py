@@ -112,7 +112,6 @@ class EtcdStore:
 
     @property
     def state(self) -> ClusterState:
-        """As `ClusterStore.state`."""
         return self.view.state
 
     @property
@@ -166,7 +165,6 @@ class EtcdStore:
         return topic_id in self.view.deleted
 
     def deleted_of(self, topic_ids: Iterable[bytes]) -> list[TopicDeleted]:
-        """Return those of these topics that were deleted."""
         found = []
         for topic_id in self.view.deleted.intersection(topic_ids):
             value = self._value(self.view.keys.deleted(topic_id), DeletedValue)

@@ -34,8 +34,6 @@ class Origin(StrEnum):
 
 
 class Given(Struct, frozen=True):
-    """The text of one setting."""
-
     text: str
     origin: Origin
     place: str = ""

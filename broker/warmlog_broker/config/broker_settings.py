@@ -534,10 +534,8 @@ class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True)
 
     @property
     def offered_mechanisms(self) -> tuple[str, ...]:
-        """The names in `sasl_mechanisms`."""
         return tuple(dict.fromkeys(name.strip() for name in self.sasl_mechanisms.split(",") if name.strip()))
 
     @property
     def super_user_principals(self) -> tuple[str, ...]:
-        """The principals in `super_users`."""
         return tuple(name.strip() for name in self.super_users.split(";") if name.strip())

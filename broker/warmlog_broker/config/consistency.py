@@ -161,7 +161,6 @@ def _in_names(config: BrokerSettings) -> Iterator[str]:
 
 
 def _in_limits(config: BrokerSettings) -> Iterator[str]:
-    """Limits fit each other."""
     if config.queued_max_request_bytes < config.socket_request_max_bytes:
         yield (
             f"queued.max.request.bytes: {config.queued_max_request_bytes} is not allowed, it must be at least "

@@ -73,7 +73,6 @@ class DirectorySet(Struct, frozen=True):
         return self.live[0]
 
     def get(self, directory_id: bytes) -> DataDirectory | None:
-        """Return the directory with this id, or None."""
         return next((directory for directory in self.live if directory.directory_id.bytes == directory_id), None)
 
     def why_offline(self, directory_id: bytes, state: NodeState) -> str:

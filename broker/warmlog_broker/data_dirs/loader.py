@@ -204,7 +204,6 @@ async def load_partitions(
 def _open_logs(
     assignments: Assignments, state: ClusterState, opener: LogOpener, config: BrokerConfig, progress: LoadingProgress
 ) -> dict[str, dict[int, LoadedPartition]]:
-    """Return the partitions of each topic, by its name."""
     loaded: dict[str, dict[int, LoadedPartition]] = {name: {} for name in state.topics}
     configs = {
         name: LogConfig.from_settings(entry.settings, base=config.topic_defaults)

@@ -55,7 +55,6 @@ class EtcdClient:
     async def txn(
         self, compares: Sequence[Compare], operations: Sequence[Operation], read: Sequence[str] = ()
     ) -> Outcome:
-        """As `Coordination.txn`."""
         request = message("TxnRequest")(
             compare=[_compare(each) for each in compares],
             success=[_operation(each) for each in operations],
@@ -85,7 +84,6 @@ class EtcdClient:
             key = items[-1].key + "\0"
 
     def watch(self, prefix: str, after: int) -> AsyncIterator[Revision]:
-        """As `Coordination.watch`."""
         return watched(self.endpoints, prefix, after)
 
     async def grant(self, ttl_s: int) -> int:
@@ -115,7 +113,6 @@ class EtcdClient:
         return max(ttl_s, 0)
 
     async def revoke(self, lease: int) -> None:
-        """As `Coordination.revoke`."""
         try:
             await self._repeated("Lease/LeaseRevoke", message("LeaseRevokeRequest")(ID=lease))
         except LeaseEnded:

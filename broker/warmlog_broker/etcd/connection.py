@@ -51,8 +51,6 @@ class TokenRefused(Unavailable):
 
 
 class EtcdOptions(Struct, frozen=True, kw_only=True):
-    """How to reach etcd."""
-
     endpoints: tuple[str, ...]
     """HOST:PORT of each member."""
     user: str = ""

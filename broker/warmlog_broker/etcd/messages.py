@@ -73,5 +73,4 @@ def message(name: str) -> Any:
 
 
 def item_of(found: Any) -> Item:
-    """Return a key and its value, from a KeyValue."""
     return Item(found.key.decode(), found.value, found.create_revision, found.mod_revision)

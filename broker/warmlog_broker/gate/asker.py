@@ -44,7 +44,6 @@ class Asker:
         return self._authorizer.may(self._principal, operation, resource_type, name)
 
     def may_in_cluster(self, operation: Operation) -> bool:
-        """Return whether this is allowed on the cluster."""
         return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def require(self, operation: Operation, resource_type: ResourceType, name: str | None) -> None:

@@ -43,12 +43,10 @@ def on_cluster(operation: Operation) -> Whole:
 
 
 def topic_of(_asker: Asker, item: PartitionItem) -> str:
-    """The topic of an item."""
     return item.topic
 
 
 def name_of(_asker: Asker, item: Any) -> str:
-    """The name of an item."""
     name: str = item.name
     return name
 

@@ -147,7 +147,6 @@ def delete_offsets(services: Services, _context: RequestContext, request: m.Dele
 async def list_groups(
     services: Services, _context: RequestContext, _request: m.ListGroupsRequest
 ) -> m.ListGroupsResponse:
-    """Return all groups, by name."""
     found = [
         m.GroupListing(group.name, group.state, group.member_count, group.protocol_type, group.is_classic)
         async for group in services.coordinators.groups.groups()

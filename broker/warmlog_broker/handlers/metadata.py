@@ -89,7 +89,6 @@ async def _coordinator(
 
 
 def not_described(name: str, error: ApiError) -> m.TopicMetadata:
-    """Return the result of a topic that is not described."""
     return m.TopicMetadata(error.code, name, NO_TOPIC_ID, [], str(error))
 
 

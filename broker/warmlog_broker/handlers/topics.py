@@ -41,8 +41,6 @@ async def create_topics(
 async def delete_topics(
     services: Services, _context: RequestContext, request: m.DeleteTopicsRequest
 ) -> m.DeleteTopicsResponse:
-    """Delete each topic independently."""
-
     async def delete(name: str) -> m.DeletedTopic:
         await services.topics.delete(name)
         return m.DeletedTopic(ErrorCode.NONE, "", name)

@@ -132,7 +132,6 @@ async def commit_job(services: Services, context: RequestContext, request: m.Com
 async def abort_job_members(
     services: Services, _context: RequestContext, request: m.AbortJobMembersRequest
 ) -> m.AbortJobMembersResponse:
-    """Abort some members."""
     members = _producers(request.members)
     await services.coordinators.transactions.abort_job_members(request.transactional_id, request.version, members)
     return m.AbortJobMembersResponse()

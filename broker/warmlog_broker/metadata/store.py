@@ -54,9 +54,7 @@ class ClusterStore(Protocol):
         ...
 
     @property
-    def version(self) -> Version:
-        """The version of `state`."""
-        ...
+    def version(self) -> Version: ...
 
     async def commit(self, changes: Sequence[Entry], *, expected: Version | None = None) -> None:
         """Return once `changes`, all or none, are durable and in the state.

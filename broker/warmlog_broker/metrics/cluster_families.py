@@ -9,7 +9,6 @@ from warmlog_broker.metrics.group_families import histogram, labelled
 
 
 def cluster_families(figures: Figures) -> Iterator[Metric]:
-    """Yield all families."""
     led, (replicas, leaderless) = figures.led(), figures.replica_counts()
     for name, text, value in (
         ("brokers", "Brokers that are registered", figures.broker_count),

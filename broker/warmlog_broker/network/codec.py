@@ -27,8 +27,6 @@ def slices_bytes(slices: Slices) -> int:
 
 
 class ReceivedRequest(Protocol):
-    """A request as received."""
-
     @property
     def message(self) -> Message:
         """Raises InvalidRequest if it could not be read: that is its response."""

@@ -102,8 +102,6 @@ class Progress:
 
 
 class Deadlines:
-    """The deadlines of one connection."""
-
     def __init__(self, config: BrokerConfig, now_s: float) -> None:
         self._config = config
         self._since_s = self._busy_s = now_s

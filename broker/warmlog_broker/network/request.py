@@ -79,9 +79,7 @@ class ConnectionEnds(Exception):
 class DeferredOwner(Protocol):
     """The interface of the request runner that deferred responses use."""
 
-    def end(self, deferred: "Deferred", work: Callable[[], "Response"]) -> None:
-        """End the request of `deferred` with the result or the exception of `work`."""
-        ...
+    def end(self, deferred: "Deferred", work: Callable[[], "Response"]) -> None: ...
 
 
 class Deferred:
@@ -99,7 +97,6 @@ class Deferred:
         self._early: Callable[[], Response] | None = None
 
     def complete(self, response: "Response") -> None:
-        """Send `response`."""
         self.run(lambda: response)
 
     def run(self, work: Callable[[], "Response"]) -> None:

@@ -41,9 +41,7 @@ _log = logging.getLogger(__name__)
 class Channel(Protocol):
     """The part of a connection that ends requests, each by one call of `end`."""
 
-    def end(self, started: StartedRequest, pieces: Pieces | None) -> None:
-        """End a request with its response, or None for no response."""
-        ...
+    def end(self, started: StartedRequest, pieces: Pieces | None) -> None: ...
 
     def hold(self, started: StartedRequest, payload_bytes: int) -> None:
         """Start no request until `release` or `end` of this one, which still uses its payload."""

@@ -58,8 +58,6 @@ class Event(Enum):
 
 
 class Allows(NamedTuple):
-    """What a state allows."""
-
     reading: bool = False
     """Input is parsed."""
     starting: bool = False

@@ -45,8 +45,6 @@ def readable_bytes(start: LogOffsetMetadata, end: LogOffsetMetadata, limit_bytes
 
 
 class DelayedFetch:
-    """One fetch that waits."""
-
     __slots__ = ("_available", "_min_bytes", "_total", "_waits", "is_ending", "on_done", "owner", "timer", "wanted")
 
     def __init__(

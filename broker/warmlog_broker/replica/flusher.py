@@ -105,7 +105,6 @@ class DueFlushes:
         return due_s
 
     def discard(self, partition: Partition) -> None:
-        """Remove `partition`, if it is there."""
         delay_ms = self._delays_ms.pop(partition, None)
         if delay_ms is None:
             return
@@ -127,7 +126,6 @@ class DueFlushes:
         return taken
 
     def take_all(self) -> list[Partition]:
-        """Remove and return all partitions."""
         taken = list(self._delays_ms)
         self._delays_ms.clear()
         self._queues.clear()

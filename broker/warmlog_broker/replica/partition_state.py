@@ -87,7 +87,6 @@ _BOTH = {
 
 
 def allowed(state: PartitionState, role: Role) -> Allowed:
-    """Return what both `state` and `role` allow."""
     return _BOTH[state, role]
 
 

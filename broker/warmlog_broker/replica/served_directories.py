@@ -74,7 +74,6 @@ class ServedDirectory:
         return not self.failure
 
     def admit(self, partition: Partition) -> None:
-        """Serve `partition` from here."""
         partition.disk = self
         self.partitions[partition] = None
         self.checkpoints.note([partition])
@@ -153,8 +152,6 @@ class ServedDirectory:
 
 
 class DataDirectories:
-    """All data directories of one broker."""
-
     def __init__(self, served: Sequence[ServedDirectory], offline: Sequence[OfflineDirectory] = ()) -> None:
         self.served = list(served)
         self.offline = list(offline)

@@ -253,7 +253,6 @@ _KNOWN = tuple(name for name in PartitionRecord.__struct_fields__ if name != "un
 
 
 def to_bytes(record: PartitionRecord) -> bytes:
-    """Return the value of the store."""
     return msgspec.json.encode({"v": VERSION, **{name: getattr(record, name) for name in _KNOWN}, **record.unknown})
 
 

@@ -58,7 +58,6 @@ class Tasks:
         return len(self._running)
 
     def start(self, work: Coroutine[Any, Any, None], name: str | None = None) -> asyncio.Task[None]:
-        """Run `work` as a task."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._done)

@@ -78,6 +78,5 @@ class ThreadPools(Struct, frozen=True):
         return pools
 
     def shut_down(self) -> None:
-        """Return when all have ended."""
         for pool in (self.disk, self.trying, self.cold_readers, self.preparers):
             pool.shutdown()

@@ -46,8 +46,6 @@ class AuthenticationFailed(Exception):
 
 
 class AuthenticationRules(NamedTuple):
-    """The settings of authentication."""
-
     mechanisms: tuple[str, ...]
     session_lifetime_ms: int
     """0: a session does not end."""

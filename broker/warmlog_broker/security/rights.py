@@ -146,14 +146,12 @@ def _of_principal(operations: dict[str, Operations], principal: str) -> Operatio
 
 
 def concerns(rule: AclBinding, resource_type: int, name: str) -> bool:
-    """Return whether the rule concerns this resource."""
     if rule.resource_type != resource_type:
         return False
     return name.startswith(rule.name) if rule.is_prefix else rule.name in (name, ANY_NAME)
 
 
 def fits(rule: AclBinding, wanted: AclFilter) -> bool:
-    """Return whether the filter selects the rule."""
     if wanted.is_matching and wanted.name is not None:
         has_name = concerns(rule, rule.resource_type, wanted.name)
     else:
@@ -204,5 +202,4 @@ def why_unacceptable(rule: AclBinding) -> str:
 
 
 def is_principal(text: str) -> bool:
-    """Return whether a rule may name this principal."""
     return text.startswith(USER_PREFIX) and len(USER_PREFIX) < len(text) <= MAX_PRINCIPAL_CHARACTERS

@@ -95,7 +95,6 @@ def _check_credentials(wanted: AlteredUser) -> None:
 
 
 def list_of_users(state: ClusterState, now_ms: int) -> list[ListedUser]:
-    """Return all users, by name."""
     return [
         ListedUser(
             user.name,
@@ -109,8 +108,6 @@ def list_of_users(state: ClusterState, now_ms: int) -> list[ListedUser]:
 
 
 class Users:
-    """The users of a cluster."""
-
     def __init__(self, store: ClusterStore, now_ms: Callable[[], int]) -> None:
         self.on_deleted: list[Callable[[str], None]] = []
         """Called with the name of each user that was deleted."""
@@ -138,7 +135,6 @@ class Users:
         return found or [made]
 
     def listed(self) -> list[ListedUser]:
-        """Return all users, by name."""
         return list_of_users(self._store.state, self._now_ms())
 
     async def alter(self, wanted: AlteredUser, by: str) -> None:

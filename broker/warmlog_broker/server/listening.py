@@ -94,8 +94,6 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
 
 class Listening:
-    """All listeners of one broker."""
-
     def __init__(self, config: BrokerConfig, *, threads: Executor, tasks: Tasks, lines: RepeatedLines) -> None:
         self.addresses: dict[str, str] = {}
         """HOST:PORT of each listener by its name, while they accept connections."""

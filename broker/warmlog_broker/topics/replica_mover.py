@@ -55,8 +55,6 @@ _log = logging.getLogger(__name__)
 
 
 class Move:
-    """The move of one partition."""
-
     def __init__(self, partition: Partition, target: ServedDirectory, copy: LogCopy) -> None:
         self.partition = partition
         self.target = target
@@ -66,8 +64,6 @@ class Move:
 
 
 class Moves:
-    """All moves of one broker."""
-
     def __init__(
         self,
         config: BrokerConfig,

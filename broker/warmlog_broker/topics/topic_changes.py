@@ -41,8 +41,6 @@ def changed_settings(own: Mapping[str, str], change: AlteredTopic, *, defaults: 
 
 
 class TopicChanges:
-    """Changes the topics of one broker."""
-
     def __init__(
         self,
         topics: Topics,

@@ -149,8 +149,6 @@ def check_partition_count(total: int, added: int, existing: int, config: BrokerC
 
 
 class Topics:
-    """All topics of this broker."""
-
     def __init__(
         self,
         cluster: ClusterStore,
@@ -210,11 +208,9 @@ class Topics:
             raise errors.NotLeaderOrFollower(f"topic {name!r} was just created, and is not served here yet")
 
     def find(self, name: str) -> Topic | None:
-        """Return the topic called `name`, or None."""
         return self._topics.get(name)
 
     def find_by_id(self, topic_id: bytes) -> Topic | None:
-        """Return the topic with this id, or None."""
         return self._by_id.get(topic_id)
 
     def identified(self, name: str, topic_id: bytes | None) -> Topic:

@@ -74,7 +74,6 @@ def _columns(header: BatchHeader, rows: bytes) -> Columns:
 
 
 def _ends(rows: bytes, count: int) -> list[int]:
-    """Return the position after each row."""
     ends: list[int] = []
     add = ends.append
     position = 0

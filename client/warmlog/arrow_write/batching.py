@@ -88,7 +88,6 @@ class TopicBatches:
             yield from self.flush()
 
     def flush(self) -> Iterator[BatchOfRows]:
-        """Yield all batches that have rows."""
         self._held_bytes = 0
         for partition in sorted(self._filling):
             yield self._seal(partition)

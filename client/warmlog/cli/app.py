@@ -147,7 +147,6 @@ class LazyCommand(click.Command):
         return self.short_help or ""
 
     def load(self) -> click.Command:
-        """Import the command and return it."""
         module, _, attribute = self._place.partition(":")
         path = module if module.startswith("warmlog.") else f"warmlog.cli.{module}"
         command: click.Command = getattr(import_module(path), attribute)
@@ -258,7 +257,6 @@ def program(is_debug: bool, broker: str | None, profile: str | None, **connectio
 
 
 def build_program() -> Program:
-    """Return the program with all its commands."""
     assert isinstance(program, Program)
     program.add_lazily(COMMANDS)
     for name, (text, members) in FAMILIES.items():

@@ -117,7 +117,6 @@ async def partitions_of(admin: Admin, query: Query) -> list[m.DescribedPartition
 
 
 def newest_first(rows: list[Row]) -> list[Row]:
-    """Return the rows by their time."""
     return sorted(rows, key=lambda row: (row.timestamp_ms, row.partition, row.offset), reverse=True)
 
 

@@ -435,7 +435,6 @@ class Consumer(Throttled):
         await self._open().seek(points.fit_points(to, self._chosen(partitions), "where", left_out=None))
 
     def _chosen(self, partitions: Iterable[TopicPartition | str] | None) -> list[TopicPartition]:
-        """These partitions, or all that are read."""
         if partitions is None:
             return list(self._open().readers)
         return [self._checked(*points.parse_partition(each, "partitions")) for each in partitions]

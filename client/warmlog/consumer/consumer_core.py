@@ -64,7 +64,6 @@ class Cursor:
 
     @property
     def delivered(self) -> Place:
-        """The place after everything that was delivered."""
         return self._place(self.index)
 
     @property

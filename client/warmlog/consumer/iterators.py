@@ -198,15 +198,11 @@ class ItemIterator(AsyncIterator[T], Generic[T]):
 
 
 class BatchIterator(ItemIterator[Batch]):
-    """Batches."""
-
     async def _take(self) -> bool:
         return await self._core.next_batch() is not None
 
 
 class RecordIterator(ItemIterator[Record]):
-    """Records."""
-
     def __init__(self, core: ConsumerCore, lease: Lease, until: Where | None) -> None:
         super().__init__(core, lease, until)
         self._few: Iterator[Record] = iter(())

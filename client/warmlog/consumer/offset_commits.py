@@ -145,7 +145,6 @@ class OffsetCommits:
         raise TypeError(f"commit({what!r}): a Batch, a Record or a mapping from partitions to offsets is expected")
 
     def _read(self, partition: TopicPartition) -> Owned:
-        """The partition if it is read."""
         if partition not in self._core.readers:
             self._refuse(partition)
         return self._with_id(partition)
@@ -167,11 +166,9 @@ class OffsetCommits:
         raise ValueError(f"this consumer does not read {partition[0]}-{partition[1]}")
 
     def _with_id(self, partition: TopicPartition) -> Owned:
-        """A partition that is read, with the id of its topic."""
         return Owned(self._core.readers[partition].topic_id, *partition)
 
     def _partitions(self) -> Collection[Owned]:
-        """All that are read."""
         return [self._with_id(each) for each in self._core.readers]
 
     # --- automatically ----------------------------------------------------------------------------------------------

@@ -73,7 +73,6 @@ class PartitionReader:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether it has reached `until`."""
         return self.position >= self.until
 
     @property

@@ -59,7 +59,6 @@ class ProducerOptions:
 
 
 def parse_acks(acks: str | int) -> int:
-    """The number on the wire for "all", 1 or 0."""
     number = _ACKS.get(acks) if type(acks) in (str, int) else None
     if number is None:
         raise InvalidRequiredAcks(f'acks={acks!r}: "all", 1 or 0 expected')

@@ -409,7 +409,6 @@ class Producer(Throttled, Generic[Value, Key]):
         return running
 
     def _started(self) -> ProducerCore:
-        """The running core."""
         running = self._running
         if running is None:
             raise not_open("Producer", is_started=self._is_started)

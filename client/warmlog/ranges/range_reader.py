@@ -72,8 +72,6 @@ async def read_all(ranges: Sequence[OffsetRange], projection: Projection, settin
 
 
 class _Task(NamedTuple):
-    """What to read, and how."""
-
     ranges: Sequence[OffsetRange]
     projection: Projection
     settings: ReadSettings

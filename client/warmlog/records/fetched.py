@@ -120,7 +120,6 @@ class FetchedBatches:
         return len(self.view) - self.position
 
     def headers(self) -> list[BatchHeader]:
-        """Return the headers of all batches."""
         headers, position = [], 0
         while position < len(self.view):
             headers.append(read_header(self.view, position))

@@ -30,8 +30,6 @@ class Policy(Enum):
 
 
 class Action(Enum):
-    """What the reader does."""
-
     RETRY = auto()
     """Look up the leader and fetch again after a pause; raise the error when the reader's timeout is over."""
     RAISE = auto()

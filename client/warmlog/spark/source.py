@@ -36,7 +36,6 @@ class WarmlogDataSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
         return "warmlog"
 
     def schema(self) -> str:
@@ -65,7 +64,6 @@ class WarmlogDataSource(DataSource):  # type: ignore[misc]
         return WarmlogReader(options, self._made_of(schema), arrow_schema)
 
     def streamReader(self, schema: Any) -> "WarmlogStreamReader":  # noqa: N802 - Spark's name
-        """Return a reader of the columns in `schema` for a stream."""
         from warmlog.spark.stream.reader import WarmlogStreamReader
 
         return WarmlogStreamReader(

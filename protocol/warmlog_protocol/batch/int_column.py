@@ -67,7 +67,6 @@ class IntColumn:
         return (bytes(self.data) if self.width == 1 else self.tolist(),)
 
     def total(self) -> int:
-        """The sum of the values."""
         if self.width == 0:
             return self.constant * self.count
         return sum(map(sum, self.pieces()))

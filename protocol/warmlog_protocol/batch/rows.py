@@ -111,7 +111,6 @@ class _RowFields:
         self.add_same(_NO_ATTRIBUTES)
 
     def add_same(self, field: bytes) -> None:
-        """Add a field that all rows have."""
         self._fields.append([field] * self._count)
         self._common_bytes += len(field)
 
@@ -126,7 +125,6 @@ class _RowFields:
         self.add_numbers(numbers)
 
     def add_numbers(self, numbers: Sequence[int]) -> None:
-        """Add a varint."""
         field, size_bytes = _varints(numbers)
         self._fields.append(field)
         if size_bytes is None:

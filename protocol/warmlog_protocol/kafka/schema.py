@@ -56,8 +56,6 @@ class Versions(msgspec.Struct, frozen=True):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One field of a message."""
-
     name: str
     kind: str
     """Of the field, or of the elements of an array: a type of Kafka's, or the name of a struct."""
@@ -102,7 +100,6 @@ class Api:
 
     @cached_property
     def response(self) -> MessageType:
-        """The struct of the response."""
         return self._message("response", [])
 
     def _field(self, text: str) -> Field:

@@ -34,7 +34,6 @@ def derive_keys(mechanism: str, password: str, salt: bytes, iterations: int) -> 
 
 
 def keys_of(mechanism: str, salted: bytes) -> Keys:
-    """Return the keys of a salted password."""
     name = MECHANISMS[mechanism]
     client = hmac.digest(salted, b"Client Key", name)
     return Keys(client, hashlib.new(name, client).digest(), hmac.digest(salted, b"Server Key", name))

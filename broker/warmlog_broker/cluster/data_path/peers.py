@@ -201,7 +201,6 @@ class Peers:
         return peer
 
     async def close(self) -> None:
-        """Close all connections."""
         peers, self._peers = list(self._peers.values()), {}
         for peer in peers:
             peer.told.clear()

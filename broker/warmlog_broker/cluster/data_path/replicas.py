@@ -84,7 +84,6 @@ class Replicas:
         self._ticking = self._loop.create_task(self._tick(), name="replicas tick")
 
     async def end(self) -> None:
-        """End all tasks."""
         ended = [each for each in (self._ticking, self._reading) if each is not None]
         for each in ended:
             each.cancel()

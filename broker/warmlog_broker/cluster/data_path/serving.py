@@ -185,7 +185,6 @@ def fetch_message(key: PartitionKey, fetch: ev.Fetch) -> m.ReplicaFetch:
 
 
 def fetch_of(node: int, sent: m.ReplicaFetch) -> ev.Fetch:
-    """Return the fetch of broker `node` as it was sent."""
     return ev.Fetch(node, *astuple(sent)[2:])
 
 

@@ -31,7 +31,6 @@ def subscribed_topics(rebalance: Rebalance) -> set[str]:
 
 
 def topics_of(metadata: bytes) -> list[str]:
-    """Return the topics of a subscription."""
     names: list[str] = []
     try:
         (count,) = _COUNT.unpack_from(metadata, 2)
@@ -47,7 +46,6 @@ def topics_of(metadata: bytes) -> list[str]:
 
 
 def partitions_of(assignment: bytes) -> list[tuple[str, list[int]]]:
-    """Return the partitions of an assignment, by topic."""
     found: list[tuple[str, list[int]]] = []
     left = MOST_NAMES
     try:

@@ -37,12 +37,10 @@ class Step(Struct):
     """Nothing has changed but how long members may be silent."""
 
     def end(self, waiter: Any, response: Message | errors.ApiError) -> None:
-        """Respond to a request, if there is one."""
         if waiter is not None:
             self.answers.append(Answer(waiter, response))
 
     def put(self, member: Member, **changes: Any) -> None:
-        """Set a member."""
         self.after.members[member.member_id] = replace(member, **changes)
 
 

@@ -61,7 +61,6 @@ class RecordCodec(Generic[KeyType]):
         return Record(_encoder.encode(key), _encoder.encode(value))
 
     def remove(self, key: KeyType) -> Record:
-        """Return the tombstone for `key`."""
         return Record(_encoder.encode(key), None)
 
     def read(self, record: Record) -> tuple[KeyType, Any] | None:

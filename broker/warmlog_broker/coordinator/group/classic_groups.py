@@ -46,7 +46,6 @@ class Waiter(Deferred):
         self._let_go = let_go
 
     def answer(self, response: Message | Exception) -> None:
-        """Send the response."""
         if isinstance(response, Exception):
             self.run(partial(_raise, response))
         else:

@@ -261,7 +261,6 @@ class Waits:
             self.end(group)
 
     def end(self, group: str) -> None:
-        """End the waits of a group."""
         for waiter in list(self._waiting.get(group, {}).values()):
             waiter.expire()
 

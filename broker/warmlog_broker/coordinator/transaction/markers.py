@@ -77,7 +77,6 @@ class LocalMarkers:
         self._cluster = cluster
 
     async def end(self, request: m.WriteMarkerRequest) -> bool:
-        """As `Markers.end`."""
         topic = self._topics.find_by_id(request.topic_id)
         if topic is None:
             if self._cluster.is_deleted(request.topic_id):

@@ -32,8 +32,6 @@ class LastRecord(NamedTuple):
 
 
 class RetainedBatch(NamedTuple):
-    """What stays of a batch."""
-
     batch: bytes | memoryview | None
     """None if nothing stays; the batch's own buffer if it stays as it is."""
     kept_records: int

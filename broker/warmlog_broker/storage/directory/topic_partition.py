@@ -52,7 +52,6 @@ def parse_directory_name(name: str) -> PartitionDirectoryName | None:
 
 
 def deleted_directory_name(topic_partition: TopicPartition, unique: UUID | None = None) -> str:
-    """A new, unique name for the directory of a deleted partition."""
     return _marked_name(topic_partition, unique or uuid4(), "delete")
 
 

@@ -48,8 +48,6 @@ class _Place(NamedTuple):
 
 
 class LogFlusher:
-    """The flushes of one log."""
-
     __slots__ = (
         "_are_epochs_missing",
         "_bounds",

@@ -96,12 +96,10 @@ class LogBounds:
 
     @property
     def last_stable(self) -> LogOffsetMetadata:
-        """The last stable offset with its position."""
         offset = self.last_stable_offset
         return self.located_high_watermark if offset == self.high_watermark.offset else self._local.locate(offset)
 
     def end_of(self, bound: ReadBound) -> LogOffsetMetadata:
-        """Where reading ends."""
         if bound == "high_watermark":
             return self.located_high_watermark
         return self._local.end if bound == "log_end" else self.last_stable
@@ -239,7 +237,6 @@ class LocalLog:
 
     @property
     def end(self) -> LogOffsetMetadata:
-        """The log end offset and its position."""
         active = self.active
         return _new_tuple(LogOffsetMetadata, (self.log_end_offset, active.base_offset, active.records.size_bytes))
 

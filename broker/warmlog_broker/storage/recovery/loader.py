@@ -75,7 +75,6 @@ class SegmentFactory(Struct, frozen=True):
     """Returns a random number below the one given, which is subtracted from segment.ms."""
 
     def open(self, base_offset: int, now_ms: int) -> LogSegment:
-        """Open the segment with this base offset, or create it."""
         config = self.config
         # Kafka allows up to segment.ms. On a compacted topic that may be more than roll_ms: each batch would roll then.
         jitter_ms = min(config.segment_jitter_ms, config.roll_ms)

@@ -74,7 +74,6 @@ class Place:
         return ""
 
     def accept(self, header: BatchHeader) -> None:
-        """Note that the batch is here."""
         self.next_offset = header.next_offset
 
     def take_back(self, next_offset: int) -> None:

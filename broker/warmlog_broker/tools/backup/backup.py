@@ -63,8 +63,6 @@ _CHECKPOINTS = (RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME, CLE
 
 
 class Backup(NamedTuple):
-    """A complete backup."""
-
     path: Path
     partitions: int
     files: int

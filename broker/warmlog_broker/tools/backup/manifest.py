@@ -45,8 +45,6 @@ class Identity(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FileEntry(msgspec.Struct, frozen=True):
-    """One file of a backup."""
-
     size_bytes: int
     sha256: str
     source: Identity | None = None

@@ -106,7 +106,6 @@ def members(group: str, broker: str, as_json: bool) -> None:
 
 
 def member_row(member: "MemberDescription") -> tuple[Cell, ...]:
-    """Return a row under MEMBER_HEADINGS."""
     return (
         member.instance_id or member.member_id,
         member.client_id,
@@ -119,7 +118,6 @@ def member_row(member: "MemberDescription") -> tuple[Cell, ...]:
 
 
 def facts_of(found: "GroupDescription", lags: "dict[TopicPartition, GroupLag]") -> dict[str, str]:
-    """Return texts about a group by their names."""
     whole = total_lag(lags.values())
     behind = "" if whole.seconds is None else f", {human_age(round(whole.seconds * 1000))} behind"
     is_assigned = not found.members or found.group_epoch == found.target_epoch

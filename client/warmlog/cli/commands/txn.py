@@ -30,7 +30,6 @@ def list_transactions(is_open: bool, broker: str, as_json: bool) -> None:
 
 
 def row_of(found: "TransactionDescription") -> tuple[Cell, ...]:
-    """Return a row under HEADINGS."""
     return (
         found.transactional_id,
         found.state,
@@ -88,7 +87,6 @@ def _if_open(found: "TransactionDescription", show: Callable[[int], Cell]) -> Ce
 
 
 def document(found: "TransactionDescription") -> dict[str, Any]:
-    """Return a transaction for scripts."""
     from msgspec.structs import asdict
 
     partitions = [asdict(each) | {"topic_id": str(each.topic_id)} for each in found.partitions]

@@ -34,12 +34,10 @@ class IndexShape:
 
     @property
     def warm_pages(self) -> range:
-        """The pages of the warm section."""
         last = self.entries - 1
         return range(self.page_of(max(0, last - self.warm_entries)), self.page_of(last) + 1)
 
     def page_of(self, slot: int) -> int:
-        """Return the page on which a slot begins."""
         return slot * self.entry_bytes // self.page_bytes
 
 

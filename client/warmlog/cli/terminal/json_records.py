@@ -40,8 +40,6 @@ _UNKNOWN_FIELD = re.compile(r"unknown field `(.*?)`(.*)")
 
 
 class JsonHeader(Struct):
-    """One header of a record."""
-
     name: str
     value: Text
     value_encoding: Base64Mark = UNSET

@@ -34,7 +34,6 @@ def open_closed_streams() -> None:
 
 
 def is_terminal() -> bool:
-    """Whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 

@@ -106,7 +106,6 @@ class Profile(NamedTuple):
 
     @property
     def connection(self) -> dict[str, Any]:
-        """The options of connections."""
         return {name: value for name, value in self.settings.items() if name != BROKER_KEY}
 
 

@@ -147,7 +147,6 @@ class Membership:
         return self._sent
 
     def responded(self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> None:
-        """Take the response to `request`."""
         if request is not self._sent or self._phase is Phase.OUT:
             return
         self._sent = None
@@ -212,7 +211,6 @@ class Membership:
 
 
 def partitions_of(parts: Iterable[TopicPartitions]) -> Partitions:
-    """Return the partitions in a message."""
     return frozenset(Owned(each.topic_id, each.topic, number) for each in parts for number in each.partitions)
 
 

@@ -48,8 +48,6 @@ _log = logging.getLogger("warmlog.spark")
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What to copy, and how."""
-
     bootstrap: tuple[str, ...]
     topic: str
     path: Path

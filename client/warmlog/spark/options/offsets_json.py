@@ -81,5 +81,4 @@ def offsets_document(offsets: Mapping[TopicPartition, int]) -> OffsetsDocument:
 
 
 def offsets_of(document: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Invert `offsets_document`."""
     return {(topic, int(partition)): offset for topic, by in document.items() for partition, offset in by.items()}

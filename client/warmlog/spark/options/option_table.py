@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 
 class Use(Flag):
-    """What an option is for."""
-
     BATCH = auto()
     STREAM = auto()
     WRITE = auto()

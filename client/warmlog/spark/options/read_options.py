@@ -95,8 +95,6 @@ class TopicChoice:
 
 @dataclass(frozen=True)
 class Retries:
-    """Retries of planning."""
-
     count: int = 3
     interval_ms: int = 1000
 
@@ -136,8 +134,6 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class StreamOptions(ReadOptions):
-    """The options of one stream, checked."""
-
     is_start_counted: bool = False
     """Whether the start counts back from the end or from now, and so is another one each time."""
     admission: Admission = Admission()

@@ -32,7 +32,6 @@ class RangesPartition(InputPartition):  # type: ignore[misc]
 def read_partition(
     partition: InputPartition, columns: Projection | TypedValues, settings: ReadSettings
 ) -> "Iterator[RecordBatch]":
-    """Yield the records of `partition` with these columns."""
     from warmlog.ranges.range_reader import read_ranges  # numpy and pyarrow: only where records are read
 
     hide_modules_from_collector()

@@ -163,7 +163,6 @@ def admit_bytes(
 
 
 def is_enough(start: Offsets, available: Offsets, min_offsets: int) -> bool:
-    """Whether at least `min_offsets` offsets are new."""
     return sum(max(0, end - begin_of(start, tp, end)) for tp, end in available.items()) >= min_offsets
 
 

@@ -87,7 +87,6 @@ class WarmlogWriter(DataSourceArrowWriter):  # type: ignore[misc]
         _commit(self._options, messages, NAMED_AGAIN if self._options.transaction else UNNAMED_AGAIN)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Abort the transaction; or warn about the records that stay."""
         _abort(self._options, messages, unnamed=None if self._options.transaction else self._job)
 
 

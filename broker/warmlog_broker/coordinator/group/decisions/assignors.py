@@ -35,7 +35,6 @@ class TopicClass:
     """The number of partitions by topic id, in the order of the ids."""
 
     def partitions(self) -> Iterator[PartitionId]:
-        """Iterate over all partitions in order."""
         return (PartitionId(topic_id, number) for topic_id, count in self.topics.items() for number in range(count))
 
 

@@ -148,12 +148,10 @@ put, remove, read = CODEC.put, CODEC.remove, CODEC.read
 
 
 def pack_share(partitions: Iterable[PartitionId]) -> ShareValue:
-    """Return the value of a ShareKey."""
     return ShareValue(tuple((topic_id, tuple(numbers)) for topic_id, numbers in by_topic(partitions).items()))
 
 
 def unpack_share(value: ShareValue) -> frozenset[PartitionId]:
-    """Return the partitions in the value of a ShareKey."""
     return frozenset(PartitionId(topic_id, number) for topic_id, numbers in value.partitions for number in numbers)
 
 

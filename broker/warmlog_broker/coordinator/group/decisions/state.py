@@ -68,9 +68,7 @@ class Limits(NamedTuple):
 class TopicsView(Protocol):
     """The topics of the cluster, without internal ones."""
 
-    def names(self) -> Iterable[str]:
-        """Return the names of all topics."""
-        ...
+    def names(self) -> Iterable[str]: ...
 
     def may_describe(self, principal: str, name: str) -> bool:
         """Return whether the principal of a member may know of the topic."""
@@ -299,7 +297,6 @@ class Groups(OwnedState[Group]):
         """Soft: by group, what happens to its classic members once its records are durable: at most one."""
 
     def member(self, group: str, member_id: str) -> Member | None:
-        """Return the member of this id."""
         found = self._found.get(group)
         return found.members.get(member_id) if found else None
 
@@ -382,7 +379,6 @@ class Groups(OwnedState[Group]):
 
 
 def as_partitions(topics: Iterable[TopicPartitions]) -> frozenset[PartitionId]:
-    """Return the partitions that a message names."""
     return frozenset(PartitionId(topic.topic_id, number) for topic in topics for number in topic.partitions)
 
 

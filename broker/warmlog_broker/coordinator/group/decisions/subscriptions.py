@@ -96,7 +96,6 @@ class Subscriptions:
         return found
 
     def patterns(self) -> list[Pattern]:
-        """Return the patterns in use."""
         return list(self._patterns.values())
 
     def compared(self, pattern: Pattern, topics: Iterable[KnownTopic], matching: Collection[str]) -> None:
@@ -114,7 +113,6 @@ class Subscriptions:
     # --- members ----------------------------------------------------------------------------------------------------
 
     def of(self, member: Member) -> Subscription:
-        """Return the subscription of a member."""
         if member.subscription is None:
             member.subscription = self._subscription(member.settings)
         return member.subscription
@@ -177,7 +175,6 @@ class Subscriptions:
 
 
 def bits_of(topics: int) -> Iterator[int]:
-    """Iterate over the bits of a set."""
     while topics:
         bit = topics & -topics
         yield bit

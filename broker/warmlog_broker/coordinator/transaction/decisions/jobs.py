@@ -172,7 +172,6 @@ def abort_members(
 
 
 def abort_all(job: Job, end: End, now_ms: int) -> Record:
-    """Return the record that aborts all members."""
     return put(JobKey(job.transactional_id), replace(job.value, status=Status.ABORTING, end=end, changed_ms=now_ms))
 
 
@@ -203,7 +202,6 @@ def forget_slots(job: Job) -> list[Record]:
 
 
 def forget(job: Job) -> list[Record]:
-    """Return the records that remove the job."""
     return [*forget_slots(job), remove(JobKey(job.transactional_id))]
 
 

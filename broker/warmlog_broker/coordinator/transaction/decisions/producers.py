@@ -216,7 +216,6 @@ def expire(transactions: Transactions, given: Given, transactional_id: str) -> D
 
 
 def is_expired(found: TransactionalId | Job, given: Given) -> bool:
-    """Return whether a transactional id may be forgotten."""
     config = given.config
     is_job = isinstance(found, Job)
     return _rests(
@@ -271,7 +270,6 @@ def _found(transactions: Transactions, transactional_id: str) -> TransactionalId
 
 
 def _owned(transactions: Transactions, transactional_id: str, producer: Incarnation) -> TransactionalId:
-    """Return the transaction of `producer`."""
     found = _found(transactions, transactional_id)
     if producer == found.producer:
         return found
@@ -312,7 +310,6 @@ def _aborted(found: TransactionalId | Job, end: End, given: Given) -> Record:
 
 
 def _decided(found: TransactionalId, end: End, given: Given) -> Record:
-    """Return the record that decides the transaction."""
     value = found.value
     following = _next_after(found, given)
     return put(

@@ -30,8 +30,6 @@ _DECIDED = (records.Status.COMMITTING, records.Status.ABORTING)
 
 
 class Incarnation(NamedTuple):
-    """One incarnation of a producer."""
-
     producer_id: int
     epoch: int
 
@@ -166,7 +164,6 @@ class Job:
 
     @property
     def partitions(self) -> Mapping[PartitionId, records.PartitionValue]:
-        """Those of all members."""
         return {each: value for member in self.members.values() for each, value in member.partitions.items()}
 
     @property

@@ -149,7 +149,6 @@ def rule_table(acls: "Sequence[Acl]") -> None:
 
 
 def rule_row(acl: "Acl") -> tuple[str, ...]:
-    """Return a row under HEADINGS."""
     return acl.resource_type, f"{acl.name}{'…' if acl.is_prefix else ''}", acl.principal, _verb(acl), acl.operation
 
 

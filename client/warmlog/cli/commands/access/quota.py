@@ -67,7 +67,6 @@ def list_quotas(user: str | None, client_id: str | None, data_dir: Path | None, 
 
 
 def quota_row(quota: "QuotaDescription") -> tuple[str, str, str]:
-    """Return a row under HEADINGS."""
     return quota.user or "", quota.client_id or "", limits_text(quota.limits)
 
 

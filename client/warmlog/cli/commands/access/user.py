@@ -139,7 +139,6 @@ def list_users(data_dir: Path | None, broker: str, as_json: bool) -> None:
 
 
 def user_row(user: "UserDescription") -> tuple[Cell, ...]:
-    """Return a row under HEADINGS."""
     until = -1 if user.previous_until is None else round(user.previous_until.timestamp() * 1000)
     kind, since = "token" if user.is_token else "password", round(user.changed.timestamp() * 1000)
     return user.name, kind, ", ".join(user.mechanisms), Instant(since), Instant(until)

@@ -23,8 +23,6 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """Where a cluster is."""
-
     cluster_id: str = ""
     etcd: str = ""
     etcd_user: str = ""
@@ -63,7 +61,6 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_etcd(place: Place, ask: "Callable[[EtcdClient], Awaitable[T]]") -> T:
-    """Return the result of `ask` with a client of etcd."""
     if not place.etcd:
         raise click.UsageError("where is etcd? Give --etcd HOST:PORT, or set WARMLOG_CLUSTER_ETCD")
     if find_spec("grpc") is None:

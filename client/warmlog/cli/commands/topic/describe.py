@@ -179,7 +179,6 @@ def describe(topic: str, show_all: bool, max_segments: int | None, broker: str, 
 
 
 def segment_rows(segments: "Iterable[Segments]") -> list[tuple[Cell, ...]]:
-    """Return a row under SEGMENT_HEADINGS for each segment."""
     return [
         (number, each.base_offset, Size(each.size_bytes), Count(each.index_entries))
         for number, listed in segments
