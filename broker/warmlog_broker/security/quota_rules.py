@@ -4,7 +4,7 @@ Quotas are Kafka's (KIP-55, KIP-257): of a user, of a client id, or of a client 
 has the limit applies, each limit by itself. A quota of EVERY_OTHER applies to each user or client id separately.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from warmlog_broker.metadata.topic_names import shown
@@ -67,16 +67,6 @@ def list_of_quotas(quotas: QuotasByEntity) -> list[ClientQuota]:
 def changed_limits(quotas: QuotasByEntity, wanted: ClientQuota) -> dict[str, int]:
     """Return all limits of the entity of `wanted` after its change, none to remove the quota. InvalidRequest."""
     entity = QuotaEntity(wanted.user, wanted.client_id)
-    _check_entity(entity)
-    _check_limits(entity, wanted.limits)
-    changed = {**quotas.get(entity, {}), **{limit.key: limit.value for limit in wanted.limits}}
-    limits = {key: value for key, value in changed.items() if value}
-    if limits and entity not in quotas and len(quotas) >= MAX_QUOTAS:
-        raise InvalidRequest(f"there are {MAX_QUOTAS} quotas, as many as a broker holds; remove some")
-    return limits
-
-
-def _check_entity(entity: QuotaEntity) -> None:
     if entity == (None, None):
         raise InvalidRequest(f"a quota is of a user, a client id or both: name one, or {EVERY_OTHER!r} for every other")
     for name, kind, most in zip(entity, ("user", "client id"), _MOST, strict=True):
@@ -85,13 +75,10 @@ def _check_entity(entity: QuotaEntity) -> None:
                 f"the {kind} {shown(name)} of a quota: 1 to {most} printable characters were expected, or "
                 f"{EVERY_OTHER!r} for every other"
             )
-
-
-def _check_limits(entity: QuotaEntity, limits: Sequence[QuotaLimit]) -> None:
-    keys = [limit.key for limit in limits]
-    if not limits or len(set(keys)) != len(keys):
+    keys = [limit.key for limit in wanted.limits]
+    if not wanted.limits or len(set(keys)) != len(keys):
         raise InvalidRequest(f"the quota of {entity}: at least one limit was expected, and none of them twice")
-    for limit in limits:
+    for limit in wanted.limits:
         if limit.key not in set(QuotaKey):
             raise InvalidRequest(f"there is no limit {shown(limit.key)}: {', '.join(QuotaKey)} were expected")
         if limit.value < 0:
@@ -100,3 +87,8 @@ def _check_limits(entity: QuotaEntity, limits: Sequence[QuotaLimit]) -> None:
             )
         if limit.key == QuotaKey.CONNECTIONS and entity.client_id is not None:
             raise InvalidRequest("connections is a limit of users: leave out the client id")
+    changed = {**quotas.get(entity, {}), **{limit.key: limit.value for limit in wanted.limits}}
+    limits = {key: value for key, value in changed.items() if value}
+    if limits and entity not in quotas and len(quotas) >= MAX_QUOTAS:
+        raise InvalidRequest(f"there are {MAX_QUOTAS} quotas, as many as a broker holds; remove some")
+    return limits

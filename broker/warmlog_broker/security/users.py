@@ -45,7 +45,12 @@ def user_entries(state: ClusterState, wanted: AlteredUser, now_ms: int) -> list[
     if present is None and len(state.users) >= MAX_USERS:
         raise errors.InvalidRequest(f"there are {MAX_USERS} users, as many as a broker holds")
     _check_name(name)
-    _check_credentials(wanted)
+    mechanisms = [each.mechanism for each in wanted.credentials]
+    if not mechanisms or len(set(mechanisms)) != len(mechanisms):
+        raise errors.UnacceptableCredential(f"user {shown(wanted.name)} needs one credential for each mechanism")
+    for credential in wanted.credentials:
+        if reason := why_unacceptable(credential):
+            raise errors.UnacceptableCredential(f"user {shown(wanted.name)}: {reason}")
     altered = UserAltered(name, wanted.credentials, wanted.is_token, now_ms)
     if wanted.grace_ms:
         altered = _with_grace(altered, present, wanted.grace_ms)
@@ -83,15 +88,6 @@ def _check_name(name: str) -> None:
             f"a user cannot be called {shown(name)}: a name has 1 to {MAX_NAME_CHARACTERS} characters as SASLprep "
             f"(RFC 4013) leaves them, no space at its ends, and is not {' or '.join(sorted(RESERVED_NAMES))}"
         )
-
-
-def _check_credentials(wanted: AlteredUser) -> None:
-    mechanisms = [each.mechanism for each in wanted.credentials]
-    if not mechanisms or len(set(mechanisms)) != len(mechanisms):
-        raise errors.UnacceptableCredential(f"user {shown(wanted.name)} needs one credential for each mechanism")
-    for credential in wanted.credentials:
-        if reason := why_unacceptable(credential):
-            raise errors.UnacceptableCredential(f"user {shown(wanted.name)}: {reason}")
 
 
 def list_of_users(state: ClusterState, now_ms: int) -> list[ListedUser]:

@@ -183,7 +183,18 @@ class Broker:
                 stored = await self._extending_timeout(self._loop.create_task(loading, name="load"))
                 if self._member is not None:
                     await self._member.enter(stored)
-            self._engine = self._make_engine(stored, opener, undo)
+            runtime = Runtime(
+                loop=self._loop,
+                config=self.config,
+                started=self._started,
+                threads=self._threads,
+                timers=self._timers,
+                lines=self._lines,
+                counters=self._counters,
+                memory=self._memory,
+                connections=self._connections,
+            )
+            self._engine = Engine(runtime, stored, opener, undo, self._member)
             self.topics, self.services = self._engine.topics, self._engine.services
             self.services.users.on_deleted.append(self._connections.dismiss)
             if self.services.authorizer.is_on:
@@ -362,20 +373,6 @@ class Broker:
         )
         self._admin.serve(self.services, metrics)
 
-    def _make_engine(self, stored: Stored, opener: LogOpener, undo: ExitStack) -> Engine:
-        runtime = Runtime(
-            loop=self._loop,
-            config=self.config,
-            started=self._started,
-            threads=self._threads,
-            timers=self._timers,
-            lines=self._lines,
-            counters=self._counters,
-            memory=self._memory,
-            connections=self._connections,
-        )
-        return Engine(runtime, stored, opener, undo, self._member)
-
     async def _join_cluster(
         self, node: NodeStore, directories: DirectorySet, bound: list[BoundListener], undo: ExitStack
     ) -> ClusterStore | None:
@@ -405,7 +402,24 @@ class Broker:
             codecs[Wire.KAFKA] = partial(KafkaCodec, self.config, bind_translators(self.services, endpoints))
         of_kafka = ", ".join(each.address for each in bound if each.listener.wire is Wire.KAFKA)
         contexts = {
-            each.listener: self._session_context(each.listener, codecs[each.listener.wire], of_kafka) for each in bound
+            each.listener: SessionContext(
+                config=self.config,
+                listener=each.listener,
+                connections=self._connections,
+                memory=self._memory,
+                response_memory=self._response_memory,
+                lines=self._lines,
+                outbox=self._outbox,
+                tasks=self._tasks,
+                timers=self._timers,
+                counters=self._counters,
+                quotas=self.services.quotas,
+                make_authentication=self._authentication_of(each.listener),
+                make_codec=codecs[each.listener.wire],
+                cold_readers=self._threads.cold_readers,
+                kafka_addresses=of_kafka,
+            )
+            for each in bound
         }
         await self.listening.accept(bound, lambda listener: Session(contexts[listener]))
 
@@ -416,27 +430,6 @@ class Broker:
         mechanisms = tuple(each for each in offered if each != PLAIN or listener.may_offer_plain)
         rules = AuthenticationRules(mechanisms, self.config.sasl_session_lifetime_ms)
         return lambda: Authentication(self.services.users, rules, self._loop.time)
-
-    def _session_context(
-        self, listener: Listener, make_codec: Callable[[], ProtocolCodec], kafka_addresses: str
-    ) -> SessionContext:
-        return SessionContext(
-            config=self.config,
-            listener=listener,
-            connections=self._connections,
-            memory=self._memory,
-            response_memory=self._response_memory,
-            lines=self._lines,
-            outbox=self._outbox,
-            tasks=self._tasks,
-            timers=self._timers,
-            counters=self._counters,
-            quotas=self.services.quotas,
-            make_authentication=self._authentication_of(listener),
-            make_codec=make_codec,
-            cold_readers=self._threads.cold_readers,
-            kafka_addresses=kafka_addresses,
-        )
 
     def _stop_listening(self) -> None:
         """Close the listeners and all connections."""

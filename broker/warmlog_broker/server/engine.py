@@ -89,7 +89,22 @@ class Engine:
         remover.add(stored.deleted_paths, 0)
         if member is not None:
             member.replicating.prepare(threads, self.directories)
-        self.topics = self._make_topics(stored, opener, remover)
+        topics = Topics(
+            self._cluster,
+            self._node,
+            config=self._runtime.config,
+            directories=self.directories,
+            open_log=opener.create,
+            threads=self._runtime.threads.disk,
+            on_deleted=remover.add,
+            take_role=partial(lead_alone, self._cluster)
+            if self._member is None
+            else self._member.replicating.take_role,
+        )
+        for entry, loaded in stored.topics:
+            topics.add(entry, loaded)
+        topics.on_changed.append(self._topic_changed)
+        self.topics = topics
         last_written = [data.last_written_ms for data in stored.directories.live]
         retention_now_ms = start_clock(
             max((each for each in last_written if each is not None), default=None), config.log_retention_clock_settle_ms
@@ -133,25 +148,6 @@ class Engine:
         undo.callback(self.log_cleaner.close)
         self.log_check = LogCheck(self.topics)
         undo.callback(self.log_check.cancel)
-
-    def _make_topics(self, stored: Stored, opener: LogOpener, remover: DirectoryRemover) -> Topics:
-        """Return the topics in the metadata log, with the logs that could be opened."""
-        topics = Topics(
-            self._cluster,
-            self._node,
-            config=self._runtime.config,
-            directories=self.directories,
-            open_log=opener.create,
-            threads=self._runtime.threads.disk,
-            on_deleted=remover.add,
-            take_role=partial(lead_alone, self._cluster)
-            if self._member is None
-            else self._member.replicating.take_role,
-        )
-        for entry, loaded in stored.topics:
-            topics.add(entry, loaded)
-        topics.on_changed.append(self._topic_changed)
-        return topics
 
     def _topic_changed(self, name: str) -> None:
         if self.topics.find(name) is None:

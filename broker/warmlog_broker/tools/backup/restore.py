@@ -55,7 +55,16 @@ def restore(
     be used, and must be removed before the next try.
     """
     manifest = read_manifest(backup)
-    _check_targets(manifest, data_dirs)
+    if len(data_dirs) != len(manifest.data_dirs):
+        raise BackupError(
+            f"the backup has {len(manifest.data_dirs)} data directories ({', '.join(manifest.data_dirs)}), and "
+            f"{len(data_dirs)} were given: give one for each, in this order. Nothing was changed"
+        )
+    if len({path.resolve() for path in data_dirs}) != len(data_dirs):
+        raise BackupError("two data directories are the same: give another one for each. Nothing was changed")
+    for path in data_dirs:
+        if path.exists() and any(each.name not in HARMLESS_NAMES for each in path.iterdir()):
+            raise BackupError(f"{path} is not empty: move it away, or give a new directory. Nothing was changed")
     last = f"data-0/{FILE_NAME}"
     if last not in manifest.files:
         raise BackupError(f"{backup / MANIFEST_NAME} does not name {last}: restore another backup")
@@ -91,19 +100,6 @@ def _target(name: str, data_dirs: Sequence[Path], backup: Path) -> Path:
     if found is None or int(found[1]) >= len(data_dirs) or ".." in name.split("/"):
         raise BackupError(f"{backup / MANIFEST_NAME} is damaged: {name!r} is no file of a data directory in it")
     return data_dirs[int(found[1])] / name.partition("/")[2]
-
-
-def _check_targets(manifest: Manifest, data_dirs: Sequence[Path]) -> None:
-    if len(data_dirs) != len(manifest.data_dirs):
-        raise BackupError(
-            f"the backup has {len(manifest.data_dirs)} data directories ({', '.join(manifest.data_dirs)}), and "
-            f"{len(data_dirs)} were given: give one for each, in this order. Nothing was changed"
-        )
-    if len({path.resolve() for path in data_dirs}) != len(data_dirs):
-        raise BackupError("two data directories are the same: give another one for each. Nothing was changed")
-    for path in data_dirs:
-        if path.exists() and any(each.name not in HARMLESS_NAMES for each in path.iterdir()):
-            raise BackupError(f"{path} is not empty: move it away, or give a new directory. Nothing was changed")
 
 
 def _restore_file(source: Path, target: Path, entry: FileEntry, on_copied: Callable[[str, int], None]) -> None:
