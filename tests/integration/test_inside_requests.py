@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from broker_thread import BrokerThread
+from truncating import truncate_to
 from warmlog_broker import Broker
 from warmlog_broker.config.listeners import DEFAULT_LISTENER
 from warmlog_broker.handlers import bind_endpoints
@@ -172,7 +173,7 @@ def test_a_lookup_begins_anew_where_the_log_was_cut_meanwhile(
     async def cut_and_run(bodies: BodyThreads, work: Callable[[int], object]) -> object:
         if cuts:
             log = next(each.log for each in broker.broker.topics.partitions if each.key.topic == "cut")
-            log.truncation.truncate_to(cuts.pop(0), TIME_MS)
+            truncate_to(log, cuts.pop(0), TIME_MS)
         return await run(bodies, work)
 
     monkeypatch.setattr(BodyThreads, "run", cut_and_run)

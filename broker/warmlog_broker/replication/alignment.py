@@ -88,18 +88,6 @@ def cut_to(log: Log, diverging: Diverging, leader_start: int) -> int:
     return min(diverging.end, max(end_of(diverging.epoch, log).end, leader_start), log.end)
 
 
-def after_cut(log: Log, end: int) -> Log:
-    """Return the bounds after a cut that ends at `end`, which is durable."""
-    return msgspec.structs.replace(
-        log,
-        end=end,
-        flushed=min(log.flushed, end),
-        high_watermark=min(log.high_watermark, end),
-        epochs=tuple(each for each in log.epochs if each[1] < end),
-        truncations=log.truncations + 1,
-    )
-
-
 def with_epochs(log: Log, epochs: Epochs) -> Log:
     return msgspec.structs.replace(log, epochs=epochs)
 

@@ -420,12 +420,7 @@ def read_batch(
 
 
 def iter_batches(
-    buffer: Buffer,
-    position: int = 0,
-    *,
-    verify_crc: bool = True,
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
-    column_type: type[IntColumn] = IntColumn,
+    buffer: Buffer, position: int = 0, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
 ) -> Iterator[RecordBatch]:
     """Iterate over the batches from `position` on, without one that is cut off at the end, as Kafka's consumers do.
 
@@ -435,13 +430,7 @@ def iter_batches(
         (length,) = _LENGTH.unpack_from(buffer, position)
         if position + length + LENGTH_OVERHEAD_BYTES > len(buffer):
             return
-        batch = read_batch(
-            buffer,
-            position,
-            verify_crc=verify_crc,
-            max_decompressed_bytes=max_decompressed_bytes,
-            column_type=column_type,
-        )
+        batch = read_batch(buffer, position, max_decompressed_bytes=max_decompressed_bytes)
         yield batch
         position += batch.size_bytes
 

@@ -15,7 +15,7 @@ The order of steps, so that a crash at any moment leaves a log that opens as it 
 A disk that refuses in steps 3 to 5 takes the log offline; the next start finishes.
 
 Steps 2 and 5 wait for the disk, four syncs, and touch files only: `Cut.write_down` and `Cut.sync` may run in any
-thread, in between `begin`, `carry_out` and `end`, as long as nothing is appended. `truncate_to` does all of it at once.
+thread, in between `begin`, `carry_out` and `end`, as long as nothing is appended.
 
 Batches are removed as a whole: the log ends after the last one that stays, or where its last segment begins. If the
 offset is within a batch, the log ends before that batch (Kafka lets it end at the offset, and leaves a hole), and a
@@ -86,27 +86,12 @@ class LogTruncation:
         self._epochs = local.epochs
         self.pending = pending
 
-    def truncate_to(self, offset: int, now_ms: int) -> bool:
-        """Drop everything from the batch that holds `offset` on; False, and no change, if the log ends before it.
-
-        Durable on return. The log start and the high watermark go back with the end if they must. Below the first
-        segment the log is emptied and begins at `offset`. CorruptBatch if damage hides the position, and nothing has
-        changed; StorageError from the disk, and the log is offline.
-        """
-        cut = self.begin(offset)
-        if cut is not None:
-            self._run(cut, now_ms)
-        return cut is not None
-
-    def truncate_fully_and_start_at(self, offset: int, now_ms: int, log_start_offset: int | None = None) -> None:
-        """Drop everything, epochs and producers too; the next batch gets `offset`, or a later one. Durable on return.
-
-        `log_start_offset`, if given, is where the log may be read from once it holds that: within the batch to come.
-        """
-        self._run(self.begin_fully(offset, log_start_offset), now_ms)
-
     def begin(self, offset: int) -> Cut | None:
-        """Return what `truncate_to` is to cut, before anything is; raises as that."""
+        """Return what is to be cut: everything from the batch that holds `offset` on; None if the log ends before it.
+
+        The log start and the high watermark go back with the end if they must. Below the first segment the log is
+        emptied and begins at `offset`. CorruptBatch if damage hides the position, and nothing has changed.
+        """
         local = self._local
         self._compaction.truncated(offset)
         local.check_online()
@@ -122,7 +107,11 @@ class LogTruncation:
         return Cut(local.directory, Truncation(end_offset, min(end_offset, self._bounds.log_start_offset)), segment)
 
     def begin_fully(self, offset: int, log_start_offset: int | None = None, removed_below: int = 0) -> Cut:
-        """As `begin`, for `truncate_fully_and_start_at`; the log is then filled by one that has removed below that."""
+        """As `begin`, for everything, epochs and producers too: the next batch gets `offset`, or a later one.
+
+        `log_start_offset`, if given, is where the log may be read from once it holds that: within the batch to come.
+        The log is then filled by one that has `removed_below` that.
+        """
         local = self._local
         self._compaction.truncated(offset)
         local.check_online()
@@ -163,18 +152,6 @@ class LogTruncation:
         self._epochs.has_unwritten_changes = True  # a flush that is under way may write the old ones after this
         self._bounds.flushed = cut.plan.end
         self.pending = cut.truncation
-
-    def _run(self, cut: Cut, now_ms: int) -> None:
-        try:
-            cut.write_down()
-        except OSError as error:
-            raise self._local.write_error("truncation", error) from error
-        try:
-            self.carry_out(cut, now_ms)
-            cut.sync()
-        except OSError as error:
-            raise self._local.write_error("truncation", error, is_fatal=True) from error
-        self.end(cut)
 
     def checkpointed(self, offsets: LogOffsets) -> None:
         """Note that the data directory's checkpoints hold `offsets`, durably. OSError from the disk.

@@ -6,6 +6,7 @@ from typing import cast
 import pytest
 
 from present import present
+from truncating import truncate_to
 from unit.broker.conftest import NOW_MS, FakeDisk, MakePartition, flush
 from warmlog_broker.replica.partition import Partition
 from warmlog_protocol import errors
@@ -103,7 +104,7 @@ def test_a_follower_takes_over_with_what_was_acknowledged_and_the_old_leader_ack
     assert pair.leader.log.high_watermark == 1
     diverging = present(pair.follower.log.reader.divergence(2, 5))
     assert diverging == (5, 1)
-    pair.leader.log.truncation.truncate_to(diverging.end_offset, NOW_MS)
+    truncate_to(pair.leader.log, diverging.end_offset, NOW_MS)
     pair.leader, pair.follower = pair.follower, pair.leader
     pair.fetch()
     assert pair.follower.log.epochs.entries == pair.leader.log.epochs.entries == ((5, 0), (6, 1))

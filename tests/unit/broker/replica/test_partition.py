@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from present import present
+from truncating import truncate_to
 from unit.broker.conftest import NOW_MS, MakePartition, flush
 from warmlog_broker.config.listeners import parse_listeners
 from warmlog_broker.replica.cluster_view import Leadership, LoneClusterView
@@ -414,7 +415,7 @@ def test_a_flush_from_before_a_truncation_commits_nothing(make_partition: MakePa
     append(partition)
     plan = present(partition.prepare_flush())
     plan.run()
-    partition.log.truncation.truncate_to(1, NOW_MS)
+    truncate_to(partition.log, 1, NOW_MS)
     partition.flushed(plan)
     assert (partition.log.log_end_offset, partition.log.high_watermark, partition.log.recovery_point) == (1, 1, 1)
 

@@ -8,6 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from present import present
+from truncating import truncate_fully
 from unit.broker.storage.log_files import batch_of
 from unit.broker.storage.log_room import START_MS, TINY, LogRoom, read_batches, read_values
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
@@ -51,7 +52,7 @@ class TestOffsets:
         assert room.log.log_end_offset == 6
 
     def test_ul_35_below_the_start_of_an_empty_log_too(self, room: LogRoom) -> None:
-        room.log.truncation.truncate_fully_and_start_at(7, room.now_ms)
+        truncate_fully(room.log, 7, room.now_ms)
         with pytest.raises(UnexpectedAppendOffset) as raised:
             append(room, at(4, count=3))
         assert (raised.value.first_offset, raised.value.last_offset) == (4, 6)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from present import present
+from truncating import truncate_fully, truncate_to
 from unit.broker.storage.cleaner.compaction_room import CompactionRoom
 from unit.broker.storage.log_room import QUICK, LogRoom, read_batches, read_values
 from unit.broker.storage.time_lookups import record_at
@@ -179,7 +180,7 @@ def test_an_empty_log_can_be_copied(room: Room) -> None:
 
 
 def test_an_empty_log_that_does_not_begin_at_0_can_be_copied(room: Room) -> None:
-    room.log.truncation.truncate_fully_and_start_at(17, room.now_ms)
+    truncate_fully(room.log, 17, room.now_ms)
     log = room.switch(room.begin())
     assert (log.log_start_offset, log.log_end_offset) == (17, 17)
     room.fill(1)
@@ -212,7 +213,7 @@ def test_a_log_that_was_cut_meanwhile_is_copied_as_it_is_then(room: Room) -> Non
     room.fill(40, b"old")
     copy = room.begin()
     room.run(copy)
-    room.log.truncation.truncate_to(11, room.now_ms)
+    truncate_to(room.log, 11, room.now_ms)
     room.fill(40, b"new")
     room.run(copy)
     before = state_of(room.log)
@@ -275,7 +276,7 @@ def test_damage_that_is_known_is_reported_with_the_path_of_the_copy(room: Room) 
 
 
 def test_a_log_that_starts_above_its_end_can_be_copied(room: Room) -> None:
-    room.log.truncation.truncate_fully_and_start_at(17, room.now_ms, 20)
+    truncate_fully(room.log, 17, room.now_ms, 20)
     log = room.switch(room.begin())
     assert (log.log_start_offset, log.log_end_offset) == (20, 17)
     log = room.crash()
@@ -321,7 +322,7 @@ def test_whatever_happens_meanwhile_the_copy_is_equal(actions: list[str]) -> Non
                     room.set_config(retention_bytes=600)
                     log.retention.delete_old_segments(room.now_ms)
                 case "truncate":
-                    log.truncation.truncate_to(max(log.log_start_offset, log.log_end_offset - 4), room.now_ms)
+                    truncate_to(log, max(log.log_start_offset, log.log_end_offset - 4), room.now_ms)
                 case "start":
                     log.bounds.raise_log_start(min(log.high_watermark, log.log_start_offset + 2))
         before = state_of(room.log)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from truncating import truncate_fully
 from unit.broker.storage.log_room import LogRoom, make_batch, read_batches
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.log.local_log import ReadBound
@@ -82,7 +83,7 @@ def test_ll_10_places_in_and_behind_segments(room: LogRoom) -> None:
 
 
 def test_ul_22_one_behind_the_end_is_out_of_range_and_the_end_is_not(room: LogRoom) -> None:
-    room.log.truncation.truncate_fully_and_start_at(1024, room.now_ms)
+    truncate_fully(room.log, 1024, room.now_ms)
     room.append(b"v")
     assert room.log.reader.read(1025, 1000, bound="log_end").size_bytes == 0
     for offset in (0, 1023, 1026):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
+from truncating import truncate_fully, truncate_to
 from unit.broker.storage.log_files import batch_of
 from unit.broker.storage.log_room import QUICK, TINY, LogRoom, read_values
 from unit.broker.storage.time_lookups import record_at
@@ -193,7 +194,7 @@ class LogMachine(RuleBasedStateMachine):
         log = self.room.log
         offset = int(part * (len(self.records) + 1))
         bases = [base for base in log.local.segments.base_offsets if base <= offset]
-        is_cut = log.truncation.truncate_to(offset, self.room.now_ms)
+        is_cut = truncate_to(log, offset, self.room.now_ms)
         assert is_cut == (offset < len(self.records))
         if is_cut:
             ends = [end for end in self.boundaries if end <= offset]
@@ -208,7 +209,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(offset=st.integers(0, 200))
     def begin_anew(self, offset: int) -> None:
-        self.room.log.truncation.truncate_fully_and_start_at(offset, self.room.now_ms)
+        truncate_fully(self.room.log, offset, self.room.now_ms)
         self.cut(offset)
         self.leave_out(offset - len(self.records))
         self.boundaries, self.sent = [offset], []

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from truncating import truncate_to
 from unit.broker.storage.log_files import batch_of
 from unit.broker.storage.log_room import START_MS, LogRoom, make_batch, read_values
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
@@ -94,7 +95,7 @@ def test_ul_14_a_full_index_begins_one_segment_and_no_more(quick_path: Path) -> 
     bases = room.log.local.segments.base_offsets
     assert len(bases) > 3
     assert all(b - a >= 3 for a, b in pairwise(bases))
-    room.log.truncation.truncate_to(bases[-1], room.now_ms)
+    truncate_to(room.log, bases[-1], room.now_ms)
     room.append(b"%d" % bases[-1])
     assert room.log.local.segments.base_offsets == bases
     assert read_values(room.log) == [b"%d" % n for n in range(bases[-1] + 1)]
@@ -136,7 +137,7 @@ def test_sg_20_a_preallocated_file_is_trimmed_at_a_roll_at_a_close_and_after_a_c
 def test_a_segment_that_was_cut_while_preallocated_goes_on_where_it_ends(quick_path: Path) -> None:
     room = LogRoom(quick_path, LogConfig(segment_bytes=100_000, preallocate=True, retention_ms=UNLIMITED))
     room.fill(5)
-    room.log.truncation.truncate_to(2, room.now_ms)
+    truncate_to(room.log, 2, room.now_ms)
     room.fill(1)
     assert room.segment_path(0).stat().st_size == 3 * BATCH
     room.crash()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from truncating import truncate_to
 from unit.broker.storage.log_room import LogRoom, make_batch, read_batches
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.directory.data_dir import StoredState
@@ -294,7 +295,7 @@ def test_a_truncated_log_forgets_what_was_damaged_behind_its_end(room: LogRoom) 
     os.truncate(room.segment_path(15), 0)
     room.crash()
     assert passed(room) == [("read", 0, 15), ("lost", 15, 17)]
-    room.log.truncation.truncate_to(12, room.now_ms)
+    truncate_to(room.log, 12, room.now_ms)
     for _ in range(8):
         room.append(b"v")
     room.flush()

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from present import present
+from truncating import truncate_to
 from unit.broker.storage.log_files import overwrite
 from unit.broker.storage.log_room import QUICK, START_MS, LogRoom, read_batches, read_values
 from unit.broker.storage.restart_room import BATCH, ONE_SEGMENT, fill, take_point
@@ -122,7 +123,7 @@ def test_what_was_cut_since_is_not_reported(room: LogRoom) -> None:
     room.crash()
     unchecked = present(room.log.local.unchecked)
     damage = unchecked.check(lambda _: None)
-    room.log.truncation.truncate_to(2, room.now_ms)
+    truncate_to(room.log, 2, room.now_ms)
     assert not room.log.local.note_checked(unchecked, damage)
     assert room.log.local.damage == ()
 
@@ -282,7 +283,7 @@ def test_what_is_torn_right_after_the_point_is_cut_and_nothing_before_it_is_read
 def test_a_truncation_removes_the_point(room: LogRoom) -> None:
     fill(room, 0, 8)
     take_point(room)
-    room.log.truncation.truncate_to(4, room.now_ms)
+    truncate_to(room.log, 4, room.now_ms)
     assert read_restart_point(room.directory) is None
     for n in range(4, 9):
         room.append(b"other-%d" % n)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from truncating import truncate_to
 from unit.broker.storage.log_room import START_MS, LogRoom
 from unit.broker.storage.time_lookups import latest_record, record_at
 from warmlog_broker.storage.segment.segment_lookup import TimeSearch, TimestampAndOffset
@@ -98,7 +99,7 @@ def test_a_cut_on_the_way_is_noticed(room: LogRoom) -> None:
     room.append(b"c", timestamp_ms=LATE_MS)
     search = search_of(room, LATE_MS)
     room.flush()
-    room.log.truncation.truncate_to(1, room.now_ms)
+    truncate_to(room.log, 1, room.now_ms)
     assert search.slice.is_cut
     with pytest.raises(CorruptBatch):
         run(search)

@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from present import present
+from truncating import truncate_fully, truncate_to
 from unit.broker.storage.crash_points import crash_at
 from unit.broker.storage.log_room import START_MS, LogRoom, read_batches, read_values
 from unit.broker.storage.time_lookups import record_at
@@ -42,14 +43,14 @@ class TestTruncateTo:
     def test_ul_38_the_log_end_and_what_lies_behind_it_changes_nothing(self, room: LogRoom) -> None:
         filled(room, 10)
         size = room.log.local.segments.size_bytes
-        assert not room.log.truncation.truncate_to(10, NOW_MS)
-        assert not room.log.truncation.truncate_to(11, NOW_MS)
+        assert not truncate_to(room.log, 10, NOW_MS)
+        assert not truncate_to(room.log, 11, NOW_MS)
         assert (room.log.log_end_offset, room.log.local.segments.size_bytes) == (10, size)
         assert TRUNCATION_NAME not in room.files()
 
     def test_a_negative_offset_is_refused(self, room: LogRoom) -> None:
         with pytest.raises(ValueError, match="-1"):
-            room.log.truncation.truncate_to(-1, NOW_MS)
+            truncate_to(room.log, -1, NOW_MS)
 
     def test_ll_11_later_segments_go_and_the_one_that_holds_the_offset_is_active(self, room: LogRoom) -> None:
         for n in range(12):
@@ -58,7 +59,7 @@ class TestTruncateTo:
             room.append(b"%d" % n)
         room.log.local.roll(NOW_MS)
         assert len(room.log.local.segments) == 5
-        room.log.truncation.truncate_to(7, NOW_MS)
+        truncate_to(room.log, 7, NOW_MS)
         assert len(room.log.local.segments) == 3
         assert room.log.local.active.base_offset == 6
         assert room.log.log_end_offset == 7
@@ -68,7 +69,7 @@ class TestTruncateTo:
 
     def test_an_older_segment_that_becomes_active_again_has_room_for_entries(self, room: LogRoom) -> None:
         filled(room, 10)
-        room.log.truncation.truncate_to(1, NOW_MS)
+        truncate_to(room.log, 1, NOW_MS)
         assert not room.log.local.active.indexes.are_full()
         filled(room, 9, first=1)
         assert read_values(room.log) == numbered(10)
@@ -76,15 +77,15 @@ class TestTruncateTo:
         assert found.offset == 0
 
     def test_ul_16_an_epoch_without_batches_goes_though_no_batch_does(self, room: LogRoom) -> None:
-        room.log.truncation.truncate_fully_and_start_at(27, NOW_MS)
+        truncate_fully(room.log, 27, NOW_MS)
         room.leader_epoch = 19
         filled(room, 2)
         room.log.begin_epoch(20)
         assert room.log.epochs.entries == ((19, 27), (20, 29))
-        room.log.truncation.truncate_to(29, NOW_MS)
+        truncate_to(room.log, 29, NOW_MS)
         assert room.log.epochs.entries == ((19, 27),)
         room.log.begin_epoch(24)
-        room.log.truncation.truncate_to(30, NOW_MS)
+        truncate_to(room.log, 30, NOW_MS)
         assert (room.log.epochs.entries, room.log.log_end_offset) == (((19, 27),), 29)
 
     def test_ps_04_producers_are_what_they_were_at_the_offset(self, room: LogRoom) -> None:
@@ -94,16 +95,16 @@ class TestTruncateTo:
                 room.log.local.roll(NOW_MS)
         room.flush()
         assert room.files(".snapshot") == [f"{2:020d}.snapshot", f"{4:020d}.snapshot"]
-        room.log.truncation.truncate_to(3, NOW_MS)
+        truncate_to(room.log, 3, NOW_MS)
         assert room.files(".snapshot") == [f"{2:020d}.snapshot"]
         assert room.log.producers.end_offset == 3
         entry = present(room.log.producers.get(7))
         assert entry.next_sequence == 3
         assert room.append(b"3", producer=(7, 0, 3)).first_offset == 3
-        room.log.truncation.truncate_to(1, NOW_MS)
+        truncate_to(room.log, 1, NOW_MS)
         assert room.files(".snapshot") == []
         assert room.append(b"1", producer=(7, 0, 1)).first_offset == 1
-        room.log.truncation.truncate_to(0, NOW_MS)
+        truncate_to(room.log, 0, NOW_MS)
         assert len(room.log.producers) == 0
 
     @pytest.mark.parametrize("offset", [3, 0])
@@ -143,7 +144,7 @@ class TestTruncateTo:
             file.seek(position)
             file.write(b"\xff" * 20)
         with pytest.raises(CorruptBatch):
-            room.log.truncation.truncate_to(2, NOW_MS)
+            truncate_to(room.log, 2, NOW_MS)
         assert (room.log.log_end_offset, room.log.local.failure) == (3, "")
         assert TRUNCATION_NAME not in room.files()
 
@@ -154,7 +155,7 @@ class TestTruncateTo:
         for n in range(4, 9):
             room.append(b"%d" % n)
         plan = present(room.log.flusher.prepare())
-        room.log.truncation.truncate_to(2, NOW_MS)
+        truncate_to(room.log, 2, NOW_MS)
         plan.run()
         assert room.log.flusher.mark_flushed(plan) == 2
         assert room.log.recovery_point == 2
@@ -174,7 +175,7 @@ class TestTruncateTo:
             room.log.reader.read(1, size, bound="log_end").slices[0],
             room.log.reader.read(0, 2 * size, bound="log_end").slices[0],
         )
-        room.log.truncation.truncate_to(1, NOW_MS)
+        truncate_to(room.log, 1, NOW_MS)
         room.append(b"x")
         assert len(kept.pread()) == size
         for part in (cut, both):
@@ -187,14 +188,14 @@ class TestTruncateTo:
         filled(room, 10)
         part = room.log.reader.read(9, 10**6).slices[0]
         before = part.pread()
-        room.log.truncation.truncate_to(1, NOW_MS)
+        truncate_to(room.log, 1, NOW_MS)
         assert part.pread() == before
 
 
 class TestTruncateFully:
     def test_ul_38_one_empty_segment_begins_at_the_offset(self, room: LogRoom) -> None:
         filled(room, 10)
-        room.log.truncation.truncate_fully_and_start_at(1, NOW_MS)
+        truncate_fully(room.log, 1, NOW_MS)
         log = room.log
         assert (log.log_start_offset, log.high_watermark, log.log_end_offset, log.local.segments.size_bytes) == (
             1,
@@ -209,13 +210,13 @@ class TestTruncateFully:
         room.append(b"0", producer=(7, 0, 0))
         room.log.local.roll(NOW_MS)
         room.append(b"1", producer=(7, 0, 1))
-        room.log.truncation.truncate_fully_and_start_at(29, NOW_MS)
+        truncate_fully(room.log, 29, NOW_MS)
         assert room.files(".snapshot") == []
         assert room.log.producers.end_offset == 29
         assert len(room.log.producers) == 0
 
     def test_the_log_start_may_lie_within_the_batch_to_come(self, room: LogRoom) -> None:
-        room.log.truncation.truncate_fully_and_start_at(5, NOW_MS, log_start_offset=6)
+        truncate_fully(room.log, 5, NOW_MS, log_start_offset=6)
         room.log.truncation.checkpointed(room.log.offsets)
         room.crash()
         assert (room.log.log_start_offset, room.log.log_end_offset) == (6, 5)
@@ -232,7 +233,7 @@ class TestTruncateFully:
         self, room: LogRoom, offset: int, start: int
     ) -> None:
         with pytest.raises(ValueError, match="cannot begin"):
-            room.log.truncation.truncate_fully_and_start_at(offset, NOW_MS, log_start_offset=start)
+            truncate_fully(room.log, offset, NOW_MS, log_start_offset=start)
 
 
 class TestCheckpoints:
@@ -241,13 +242,13 @@ class TestCheckpoints:
     def test_a_stale_high_watermark_shows_nothing_that_is_not_committed(self, room: LogRoom) -> None:
         filled(room, 10)
         stale = room.log.offsets
-        room.log.truncation.truncate_to(4, NOW_MS)
+        truncate_to(room.log, 4, NOW_MS)
         assert Truncation(4, 0).cap(StoredState(stale, None)) == (LogOffsets(4, 0, 4), None)
 
     def test_the_file_goes_once_checkpoints_know(self, room: LogRoom) -> None:
         filled(room, 10)
         stale = room.log.offsets
-        room.log.truncation.truncate_to(4, NOW_MS)
+        truncate_to(room.log, 4, NOW_MS)
         room.log.truncation.checkpointed(stale)
         assert TRUNCATION_NAME in room.files()
         room.log.truncation.checkpointed(room.log.offsets)
@@ -257,7 +258,7 @@ class TestCheckpoints:
 
     def test_the_file_goes_along_with_a_partition_that_moves(self, room: LogRoom) -> None:
         filled(room, 10)
-        room.log.truncation.truncate_to(4, NOW_MS)
+        truncate_to(room.log, 4, NOW_MS)
         target = room.directory.with_name("moved")
         shutil.copytree(room.directory, target)
         moved = Log.take_over(room.log, target, NOW_MS)
@@ -288,15 +289,15 @@ class TestCheckpoints:
 
 
 def cut_back(room: LogRoom) -> None:
-    room.log.truncation.truncate_to(5, NOW_MS)
+    truncate_to(room.log, 5, NOW_MS)
 
 
 def begin_anew(room: LogRoom) -> None:
-    room.log.truncation.truncate_fully_and_start_at(20, NOW_MS)
+    truncate_fully(room.log, 20, NOW_MS)
 
 
 def begin_anew_further_back(room: LogRoom) -> None:
-    room.log.truncation.truncate_fully_and_start_at(2, NOW_MS)
+    truncate_fully(room.log, 2, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +341,7 @@ def test_a_disk_that_refuses_in_the_middle_takes_the_log_offline_and_the_next_st
     filled(room, 10)
     room.stored = StoredState(room.log.offsets, None)
     with patch("os.ftruncate", side_effect=OSError(5, "Input/output error")), pytest.raises(StorageError):
-        room.log.truncation.truncate_to(4, NOW_MS)
+        truncate_to(room.log, 4, NOW_MS)
     assert "truncation failed" in room.log.local.failure
     room.open()
     assert read_values(room.log) == numbered(4)
@@ -357,7 +358,7 @@ class TestFilledByAnother:
         truncation.end(cut)
         assert room.log.compaction.removed_below == 7
         assert room.crash().compaction.removed_below == 7
-        room.log.truncation.truncate_fully_and_start_at(2, NOW_MS)
+        truncate_fully(room.log, 2, NOW_MS)
         assert room.restart().compaction.removed_below == 7, "it never goes down"
 
     def test_a_malformed_file_is_refused_by_name(self, room: LogRoom) -> None:

@@ -14,6 +14,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from truncating import truncate_to
 from unit.broker.storage.log_room import QUICK, LogRoom
 from unit.broker.storage.transactions_room import index_entries, read_committed
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
@@ -136,7 +137,7 @@ class TransactionsInALog(RuleBasedStateMachine):
     @precondition(lambda self: self.written)
     def truncate(self, share: float) -> None:
         offset = int(self.log_start_offset + share * (self.end_offset - self.log_start_offset))
-        self.room.log.truncation.truncate_to(offset, self.room.now_ms)
+        truncate_to(self.room.log, offset, self.room.now_ms)
         self._lose_from(offset)
 
     @rule(share=st.floats(0, 1))

@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
+from truncating import truncate_to
 from unit.broker.storage.log_room import LogRoom
 from unit.broker.storage.transactions_room import (
     INTERLEAVED,
@@ -194,7 +195,7 @@ def test_truncation_of_a_damaged_index_makes_it_anew(quick_path: Path) -> None:
     room.close()
     _of_the_next_version(room.segment_path(0, ".txnindex"))
     room.open()
-    room.log.truncation.truncate_to(60, room.now_ms)
+    truncate_to(room.log, 60, room.now_ms)
     assert index_entries(room) == INTERLEAVED[:1]
 
 

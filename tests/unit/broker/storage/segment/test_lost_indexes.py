@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from present import present
+from truncating import truncate_to
 from unit.broker.storage.log_room import START_MS, LogRoom, make_batch, read_batches, read_values
 from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
@@ -172,11 +173,11 @@ class TestInAThread:
         if end == "closed":
             room.close()
         elif end == "deleted":
-            room.log.truncation.truncate_to(30, room.now_ms)
+            truncate_to(room.log, 30, room.now_ms)
             for deletion in room.log.local.take_due_deletions(room.now_ms + 10**9):
                 deletion()
         elif end == "cut":
-            room.log.truncation.truncate_to(45, room.now_ms)
+            truncate_to(room.log, 45, room.now_ms)
         else:
             room.log.local.rename_directory(room.directory.with_name("elsewhere-0"))
         if end == "moved":

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from truncating import truncate_to
 from unit.broker.storage.log_files import overwrite
 from unit.broker.storage.log_room import LogRoom
 from unit.broker.storage.verify.verification_room import (
@@ -190,7 +191,7 @@ def test_an_open_transaction_is_told(sample: Path) -> None:
 
 
 def test_a_truncation_is_known_and_one_that_cannot_be_understood_is_found(room: LogRoom) -> None:
-    room.open().truncation.truncate_to(20, room.now_ms)
+    truncate_to(room.open(), 20, room.now_ms)
     report, _ = verify(room.directory)
     assert not [text for text in texts(report) + report.notes if "truncation" in text]
     room.path("truncation").write_text("version: 0\nstate: cut\n")
