@@ -11,15 +11,7 @@ import time
 from collections.abc import Sequence
 
 from warmlog_broker.cluster.keys import author_of
-from warmlog_broker.etcd.coordination import (
-    Compare,
-    Coordination,
-    Delete,
-    Failed,
-    Operation,
-    Put,
-    Succeeded,
-)
+from warmlog_broker.etcd.coordination import Compare, Coordination, Delete, Failed, Operation, Put, Succeeded
 from warmlog_broker.replication.record import Author
 from warmlog_protocol.errors import RequestTimedOut
 

@@ -20,15 +20,7 @@ from warmlog_broker.data_dirs.loader import LoadedPartition, StartGivenUp, Start
 from warmlog_broker.etcd.coordination import ChangedAt, Coordination, Put, Succeeded, Unavailable
 from warmlog_broker.metadata.metadata_log import NodeState
 from warmlog_broker.replication import record as records
-from warmlog_broker.replication.membership import (
-    Comparison,
-    FoundLog,
-    Mark,
-    NodeMarks,
-    compare,
-    lost,
-    start_change,
-)
+from warmlog_broker.replication.membership import Comparison, FoundLog, Mark, NodeMarks, compare, lost, start_change
 from warmlog_broker.replication.record import Change
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.topic_partition import TopicPartition

@@ -282,10 +282,7 @@ class EtcdStore:
                 raise AssertionError(f"{change} is no fact of a cluster")
 
     def _plan_topic(
-        self,
-        plan: Plan,
-        change: TopicCreated | TopicDeleted | TopicAltered | PartitionsAdded,
-        expected: Version | None,
+        self, plan: Plan, change: TopicCreated | TopicDeleted | TopicAltered | PartitionsAdded, expected: Version | None
     ) -> None:
         keys = self.view.keys
         compare = self._as_read(keys.topic(change.name), expected)

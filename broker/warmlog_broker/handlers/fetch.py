@@ -178,10 +178,7 @@ async def _read_in_turns(services: Services, request: m.FetchRequest) -> FetchRe
 
 
 def _read_some(
-    services: Services,
-    request: m.FetchRequest,
-    partitions: Sequence[m.FetchPartition],
-    result: FetchResult,
+    services: Services, request: m.FetchRequest, partitions: Sequence[m.FetchPartition], result: FetchResult
 ) -> None:
     """Read `partitions`, some of those in `request`, and add the outcome to `result`."""
     limit_bytes = min(request.max_bytes, services.config.fetch_max_bytes)

@@ -47,12 +47,7 @@ async def commit_within(
         takes_any_offset=request.takes_any_offset,
     )
     return await services.coordinators.transactions.commit_offsets(
-        request.transactional_id,
-        producer,
-        commit,
-        request.sequence,
-        principal,
-        is_enrolled=request.is_enrolled,
+        request.transactional_id, producer, commit, request.sequence, principal, is_enrolled=request.is_enrolled
     )
 
 

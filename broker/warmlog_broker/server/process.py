@@ -30,15 +30,7 @@ EXIT_STOPPED = 0
 EXIT_FAILED = 1
 SHOWN_IN_FIRST_LINE = frozenset({"data.dir", "data.dirs", "listen", "listeners"})
 """Settings that the first line shows."""
-REFUSALS = (
-    DataDirectoryError,
-    StorageError,
-    CannotListen,
-    CannotStartThreads,
-    CrashLoop,
-    InvalidConfig,
-    StartRefused,
-)
+REFUSALS = (DataDirectoryError, StorageError, CannotListen, CannotStartThreads, CrashLoop, InvalidConfig, StartRefused)
 """Errors that an operator understands without a traceback."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

@@ -134,12 +134,7 @@ async def measure_lags(cluster: Cluster, offsets: Sequence[CommittedOffset], *, 
         GroupLag(*tp, each.offset, None, None, None, None, unread, each.metadata)
         if isinstance(unread, ApiError)
         else GroupLag(
-            *tp,
-            each.offset,
-            located(starts[tp]).offset,
-            unread.end,
-            *measured[unread][:2],
-            metadata=each.metadata,
+            *tp, each.offset, located(starts[tp]).offset, unread.end, *measured[unread][:2], metadata=each.metadata
         )
         for each, tp, unread in zip(offsets, places, left, strict=True)
     ]

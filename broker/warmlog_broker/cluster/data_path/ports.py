@@ -14,13 +14,7 @@ from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.coordinator.transaction.ports import Markers, PendingOffsets
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import (
-    ApiError,
-    CoordinatorNotAvailable,
-    NotCoordinator,
-    NotLeaderOrFollower,
-    WarmlogError,
-)
+from warmlog_protocol.errors import ApiError, CoordinatorNotAvailable, NotCoordinator, NotLeaderOrFollower, WarmlogError
 
 R = TypeVar("R", bound=m.Message)
 

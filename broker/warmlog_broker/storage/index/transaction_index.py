@@ -69,15 +69,7 @@ def pack_entry(aborted: AbortedTxn) -> bytes:
 class TransactionIndex(ManagedFile):
     """The index of one segment. The file exists only while there are entries; OpenFiles may close it at any time."""
 
-    __slots__ = (
-        "_entries",
-        "_has_torn_tail",
-        "_last",
-        "base_offset",
-        "is_verified",
-        "needs_rebuild",
-        "right_below",
-    )
+    __slots__ = ("_entries", "_has_torn_tail", "_last", "base_offset", "is_verified", "needs_rebuild", "right_below")
 
     def __init__(self, path: Path | str, base_offset: int, open_files: OpenFiles, *, is_writable: bool = True) -> None:
         super().__init__(path, open_files, is_writable=is_writable)

@@ -23,11 +23,7 @@ from uuid import uuid4
 from msgspec import Struct, field
 
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, pack_epochs
-from warmlog_broker.storage.directory.partition_files import (
-    METADATA_NAME,
-    STATE_NAMES,
-    pack_partition_metadata,
-)
+from warmlog_broker.storage.directory.partition_files import METADATA_NAME, STATE_NAMES, pack_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import future_directory_name
 from warmlog_broker.storage.index.time_index import TimeIndex
 from warmlog_broker.storage.io.copy_bytes import copy_bytes

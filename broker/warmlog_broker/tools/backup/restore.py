@@ -43,10 +43,7 @@ def choose_backup(directory: Path) -> Path:
 
 
 def restore(
-    backup: Path,
-    data_dirs: Sequence[Path],
-    *,
-    on_copied: Callable[[str, int], None] = lambda _name, _count: None,
+    backup: Path, data_dirs: Sequence[Path], *, on_copied: Callable[[str, int], None] = lambda _name, _count: None
 ) -> Manifest:
     """Restore `backup` into `data_dirs`, as many as it has data directories, which must be missing or empty.
 

@@ -83,10 +83,7 @@ def show(
         rows = {
             # A broker of 0.1.0 does not tell where a setting comes from.
             name: _Shown(
-                each.value,
-                each.source or (_NOT_GIVEN if each.is_default else "operator"),
-                each.place,
-                each.is_dynamic,
+                each.value, each.source or (_NOT_GIVEN if each.is_default else "operator"), each.place, each.is_dynamic
             )
             for name, each in run_admin(broker, lambda admin: admin.describe_broker()).items()
         }

@@ -35,9 +35,7 @@ _NAMES_HERE = {
     **{f"ssl_{name}": f"--ssl-{name}" for name in ("cafile", "certfile", "keyfile")},
 }
 """What options of Python are called here."""
-_REMEDIES = {
-    "max.message.bytes=": "; `warmlog topic alter NAME --set max.message.bytes=8MiB` raises that",
-}
+_REMEDIES = {"max.message.bytes=": "; `warmlog topic alter NAME --set max.message.bytes=8MiB` raises that"}
 """What to do about an error with this text."""
 
 T = TypeVar("T")

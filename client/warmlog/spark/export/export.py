@@ -37,10 +37,7 @@ RETRIES = Retries()
 _LOSS_REMEDY = "run it with --allow-data-loss"
 _COPIED_ALREADY = "new records get offsets that are copied already; export to another path"
 _REMEDIES = Remedies(
-    when_lost=_LOSS_REMEDY,
-    when_cut="run it again",
-    when_recreated="export to another path",
-    when_damaged=_LOSS_REMEDY,
+    when_lost=_LOSS_REMEDY, when_cut="run it again", when_recreated="export to another path", when_damaged=_LOSS_REMEDY
 )
 
 _log = logging.getLogger("warmlog.spark")

@@ -12,13 +12,7 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.classic import events, phases
 from warmlog_broker.coordinator.classic import state as classic
 from warmlog_broker.coordinator.classic.consumer_protocol import CONSUMER
-from warmlog_broker.coordinator.framework.decision import (
-    OwnedState,
-    PartitionId,
-    Record,
-    Value,
-    holds_anything,
-)
+from warmlog_broker.coordinator.framework.decision import OwnedState, PartitionId, Record, Value, holds_anything
 from warmlog_broker.coordinator.group.decisions import records
 from warmlog_protocol.errors import FencedInstanceId, InvalidGroupId, TooManyGroups, UnknownMemberId
 from warmlog_protocol.messages.coordinators.groups import TopicPartitions
