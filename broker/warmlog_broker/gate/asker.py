@@ -5,23 +5,17 @@ import logging
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.request import RequestContext
 from warmlog_broker.security.authorizer import resource_text
-from warmlog_protocol.errors import (
-    AuthorizationFailed,
-    ClusterAuthorizationFailed,
-    GroupAuthorizationFailed,
-    TopicAuthorizationFailed,
-    TransactionalIdAuthorizationFailed,
-)
+from warmlog_protocol import errors
 from warmlog_protocol.messages import CLUSTER_NAME, Operation, ResourceType
 
 NO_RULE, DENIED = "no rule", "denied"
 """Why something is refused, as metrics say it."""
 _SHOWN_CHARACTERS = 80
-_ERRORS: dict[ResourceType, type[AuthorizationFailed]] = {
-    ResourceType.TOPIC: TopicAuthorizationFailed,
-    ResourceType.GROUP: GroupAuthorizationFailed,
-    ResourceType.CLUSTER: ClusterAuthorizationFailed,
-    ResourceType.TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
+_ERRORS: dict[ResourceType, type[errors.AuthorizationFailed]] = {
+    ResourceType.TOPIC: errors.TopicAuthorizationFailed,
+    ResourceType.GROUP: errors.GroupAuthorizationFailed,
+    ResourceType.CLUSTER: errors.ClusterAuthorizationFailed,
+    ResourceType.TRANSACTIONAL_ID: errors.TransactionalIdAuthorizationFailed,
 }
 
 
@@ -51,7 +45,9 @@ class Asker:
         if not self.may(operation, resource_type, name):
             raise self.refusal(operation, resource_type, name)
 
-    def refusal(self, operation: Operation, resource_type: ResourceType, name: str | None) -> AuthorizationFailed:
+    def refusal(
+        self, operation: Operation, resource_type: ResourceType, name: str | None
+    ) -> errors.AuthorizationFailed:
         """Count that this is refused, log the first of the request, and return the error for the response."""
         principal = self._principal
         is_denied = self._authorizer.is_denied_by_rule(principal, operation, resource_type, name)
@@ -67,7 +63,7 @@ class Asker:
         error = _ERRORS[resource_type]
         return error(f"{principal} lacks the right {what}; an operator can give it by `warmlog acl add`")
 
-    def count(self, error: AuthorizationFailed) -> None:
+    def count(self, error: errors.AuthorizationFailed) -> None:
         """Count an error of one item of the request."""
         self._services.counters.errors[self._context.wire, self._api, type(error).__name__] += 1
 

@@ -26,18 +26,9 @@ from warmlog_broker.storage.log.local_log import ReadBound
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.validation import CheckedBatch, check_batch
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
+from warmlog_protocol import errors
 from warmlog_protocol.batch import ControlType
 from warmlog_protocol.batch.header import Buffer
-from warmlog_protocol.errors import (
-    ApiError,
-    FencedLeaderEpoch,
-    InvalidRequiredAcks,
-    NotLeaderOrFollower,
-    StorageError,
-    UnknownLeaderEpoch,
-    UnknownProducerId,
-    UnknownTopicOrPartition,
-)
 from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, NO_LEADER_EPOCH, IsolationLevel
 
 COMPLAINT_INTERVAL_S = 10.0
@@ -166,8 +157,10 @@ class Partition:
         if epoch in (NO_LEADER_EPOCH, self.leader_epoch):
             return
         if epoch < self.leader_epoch:
-            raise FencedLeaderEpoch(f"{self.key.directory_name}: leader epoch {epoch}, it is {self.leader_epoch} now")
-        raise UnknownLeaderEpoch(
+            raise errors.FencedLeaderEpoch(
+                f"{self.key.directory_name}: leader epoch {epoch}, it is {self.leader_epoch} now"
+            )
+        raise errors.UnknownLeaderEpoch(
             f"{self.key.directory_name}: leader epoch {epoch}, it is only {self.leader_epoch} here"
         )
 
@@ -254,14 +247,14 @@ class Partition:
         producer_id = batch.header.producer_id
         if producer_id >= 0:
             if acks != ACKS_ALL:
-                raise InvalidRequiredAcks(f"an idempotent producer needs acks=all (-1), not {acks}")
+                raise errors.InvalidRequiredAcks(f"an idempotent producer needs acks=all (-1), not {acks}")
             if producer_id >= next_producer_id:
-                raise UnknownProducerId(f"producer id {producer_id} was never assigned")
+                raise errors.UnknownProducerId(f"producer id {producer_id} was never assigned")
         try:
             info = log.appender.append_as_leader(
                 batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=NO_GUARD if guard is None else guard
             )
-        except StorageError as error:
+        except errors.StorageError as error:
             self._append_failed(error, disk)
             raise
         self._appended(info.last_offset + 1, log, disk, on_durable)
@@ -301,7 +294,7 @@ class Partition:
                 leader_epoch=self.leader_epoch,
                 now_ms=now_ms,
             )
-        except StorageError as error:
+        except errors.StorageError as error:
             self._append_failed(error, disk)
             raise
         self._appended(info.last_offset + 1, log, disk, on_durable, is_marker=True)
@@ -321,7 +314,7 @@ class Partition:
             raise disk.room.refusal(self.key.directory_name)
         try:
             info = log.follower.append(batches, now_ms=now_ms)
-        except StorageError as error:
+        except errors.StorageError as error:
             self._append_failed(error, disk)
             raise
         self._appended(log.log_end_offset, log, disk, None)
@@ -337,7 +330,7 @@ class Partition:
         """
         return acks == ACKS_ALL or (acks == ACKS_LEADER and not self.allows.commit)
 
-    def _append_failed(self, error: StorageError, disk: Disk) -> None:
+    def _append_failed(self, error: errors.StorageError, disk: Disk) -> None:
         self.complain(f"{self.key.directory_name}: a batch was refused: {error}")
         if isinstance(error, DiskReadOnly):
             disk.probe_soon()
@@ -520,23 +513,23 @@ class Partition:
         self._log.local.on_failed = lambda: None  # a thread must not call into the event loop
         return self._log.close(sync=sync)
 
-    def refusal(self) -> ApiError:
+    def refusal(self) -> errors.ApiError:
         """Return the error for an operation that the state or the role does not allow."""
         name = self.key.directory_name
         if self._state is PartitionState.DELETED:
-            return UnknownTopicOrPartition(f"topic {self.key.topic!r} was deleted")
+            return errors.UnknownTopicOrPartition(f"topic {self.key.topic!r} was deleted")
         if self._state is PartitionState.READ_ONLY:
             return DiskReadOnly(
                 f"{name} can be read, and takes no records until a restart of the broker: {self._reason}"
             )
         if self._state is PartitionState.SWITCHING:
-            return StorageError(f"{name} has just moved to another data directory: try again")
+            return errors.StorageError(f"{name} has just moved to another data directory: try again")
         if self._state.allows.read:
             return self._not_leader()
-        return StorageError(f"{name} is offline until a restart of the broker has checked it: {self._reason}")
+        return errors.StorageError(f"{name} is offline until a restart of the broker has checked it: {self._reason}")
 
-    def _not_leader(self) -> NotLeaderOrFollower:
-        return NotLeaderOrFollower(f"{self.key.directory_name}: this broker does not lead it")
+    def _not_leader(self) -> errors.NotLeaderOrFollower:
+        return errors.NotLeaderOrFollower(f"{self.key.directory_name}: this broker does not lead it")
 
     def _log_failed(self) -> None:
         assert self._log is not None

@@ -30,15 +30,8 @@ from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import Role
 from warmlog_broker.storage.log.validation import sealed
 from warmlog_broker.topics.topics import InternalTopic, Topic, Topics
+from warmlog_protocol import errors
 from warmlog_protocol.batch import encode_batch
-from warmlog_protocol.errors import (
-    ApiError,
-    CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
-    NotCoordinator,
-    NotLeaderOrFollower,
-    RecordListTooLarge,
-)
 from warmlog_protocol.messages import ACKS_ALL
 
 SEGMENT_BYTES = 16 << 20
@@ -174,7 +167,9 @@ class Shard(Generic[S]):
         if decision is not None and not decision.records:
             return decision.result
         if self._order.waiting_count + len(self._undurable) >= MAX_PENDING:
-            raise CoordinatorNotAvailable(f"{MAX_PENDING} requests wait for {self.partition.key.directory_name}: retry")
+            raise errors.CoordinatorNotAvailable(
+                f"{MAX_PENDING} requests wait for {self.partition.key.directory_name}: retry"
+            )
         operation = _Operation(key, decide, is_shared, self._loop.create_future())
         if decision is None:
             self._order.wait(key, operation, is_shared=is_shared)
@@ -234,15 +229,15 @@ class Shard(Generic[S]):
             )
             on_durable = partial(self._durable, self._generation, decided)
             self.partition.append(sealed(batch), ACKS_ALL, on_durable, now_ms=now_ms)
-        except RecordListTooLarge as error:  # as it would be at each repetition
+        except errors.RecordListTooLarge as error:  # as it would be at each repetition
             self._fail(decided, error)
-        except ApiError as error:
+        except errors.ApiError as error:
             self._fail(decided, self._not_available(str(error)))
         except Exception as error:
             _log.exception("%s: a batch could not be appended: a bug", self.partition.key.directory_name)
             self._reload(f"a batch could not be appended: {error!r}")
 
-    def _fail(self, decided: Sequence[_Decided[S]], error: ApiError) -> None:
+    def _fail(self, decided: Sequence[_Decided[S]], error: errors.ApiError) -> None:
         if self.status is not ShardStatus.ACTIVE:
             return
         for operation, _ in decided:
@@ -253,7 +248,7 @@ class Shard(Generic[S]):
 
     # --- durable ------------------------------------------------------------------------------------------------------
 
-    def _durable(self, generation: int, decided: Sequence[_Decided[S]], error: ApiError | None) -> None:
+    def _durable(self, generation: int, decided: Sequence[_Decided[S]], error: errors.ApiError | None) -> None:
         """Take the outcome of a batch: durable, or unknown because of `error`."""
         if generation != self._generation:
             return
@@ -312,7 +307,7 @@ class Shard(Generic[S]):
                 self._state = self._around.make_state()
                 count = await load(self.partition, self._state, self._around.threads, self._around.reading)
                 break
-            except (ApiError, OSError, MemoryError) as error:
+            except (errors.ApiError, OSError, MemoryError) as error:
                 problem = f"the log of {name} cannot be read: {error}"
             except Exception as error:
                 _log.exception("%s: a record could not be replayed: a bug", name)
@@ -349,14 +344,14 @@ class Shard(Generic[S]):
         if was_active:
             self._around.watcher.unloaded(self)
 
-    def _refusal(self) -> ApiError:
+    def _refusal(self) -> errors.ApiError:
         if self.status is ShardStatus.CLOSED or self._problem:
             return self._not_available(self._problem)
-        return CoordinatorLoadInProgress(f"{self.partition.key.directory_name} is being loaded: retry")
+        return errors.CoordinatorLoadInProgress(f"{self.partition.key.directory_name} is being loaded: retry")
 
     @staticmethod
-    def _not_available(problem: str) -> CoordinatorNotAvailable:
-        return CoordinatorNotAvailable(f"the coordinator is not available: {problem}")
+    def _not_available(problem: str) -> errors.CoordinatorNotAvailable:
+        return errors.CoordinatorNotAvailable(f"the coordinator is not available: {problem}")
 
 
 class Coordinator(Generic[S]):
@@ -398,11 +393,11 @@ class Coordinator(Generic[S]):
     async def create(self) -> None:
         """Create the topic unless it exists; return when its shards are loaded. CoordinatorNotAvailable."""
         if self._is_closed:
-            raise CoordinatorNotAvailable(f"{self._name} cannot be created: the broker stops")
+            raise errors.CoordinatorNotAvailable(f"{self._name} cannot be created: the broker stops")
         try:
             await self._topics.internal(InternalTopic(self._name, self._partitions, LOG_SETTINGS))
-        except ApiError as error:
-            raise CoordinatorNotAvailable(f"{self._name} cannot be created: {error}") from error
+        except errors.ApiError as error:
+            raise errors.CoordinatorNotAvailable(f"{self._name} cannot be created: {error}") from error
         for shard in list(self._shards.values()):
             await shard.wait_until_loaded()
 
@@ -423,7 +418,7 @@ class Coordinator(Generic[S]):
             return None
         number = _number_of(topic, key)
         if number not in topic.local:
-            raise NotCoordinator(f"{self._name}-{number}, which has {key!r}, is not on this broker")
+            raise errors.NotCoordinator(f"{self._name}-{number}, which has {key!r}, is not on this broker")
         return self._led(topic.local[number])
 
     def _led(self, partition: Partition) -> Shard[S]:
@@ -431,10 +426,10 @@ class Coordinator(Generic[S]):
         if shard is not None:
             return shard
         if self._is_closed:
-            raise NotCoordinator("the broker stops")
+            raise errors.NotCoordinator("the broker stops")
         if partition.role is not Role.LEADING:
-            raise NotCoordinator(str(partition.refusal()))
-        raise CoordinatorNotAvailable(f"the coordinator is not available: {partition.refusal()}")
+            raise errors.NotCoordinator(str(partition.refusal()))
+        raise errors.CoordinatorNotAvailable(f"the coordinator is not available: {partition.refusal()}")
 
     def run(self, key: str, decide: Callable[[S], Decision[R]], *, is_shared: bool = False) -> R | Awaitable[R]:
         """As `Shard.run` of the shard of `key`. The first decision that has records creates the topic."""
@@ -473,8 +468,8 @@ class Coordinator(Generic[S]):
         if (shard := self.find(key)) is not None:
             try:
                 await shard.partition.confirm()
-            except NotLeaderOrFollower as error:
-                raise NotCoordinator(str(error)) from error
+            except errors.NotLeaderOrFollower as error:
+                raise errors.NotCoordinator(str(error)) from error
 
     @property
     def active(self) -> Iterator[Shard[S]]:

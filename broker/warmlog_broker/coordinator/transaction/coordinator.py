@@ -38,15 +38,8 @@ from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import Timer
 from warmlog_broker.topics.topics import Topic
+from warmlog_protocol import errors
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import (
-    ApiError,
-    ConcurrentTransactions,
-    CoordinatorNotAvailable,
-    InvalidTxnState,
-    NotCoordinator,
-    TransactionCoordinatorFenced,
-)
 
 TOPIC = "__transactions"
 IDS_A_TURN = 100
@@ -180,18 +173,18 @@ class TransactionCoordinator:
 
         def check() -> None:
             if turn() != arrived_in:
-                raise InvalidTxnState("a late request: its transaction has ended, and the next one has begun")
+                raise errors.InvalidTxnState("a late request: its transaction has ended, and the next one has begun")
             owner, latest = self._offsets_added.get(transactional_id, (producer, 0))
             if owner == producer and 0 < sequence < latest:
-                raise InvalidTxnState(f"a late copy of a request: number {sequence}, after {latest}")
+                raise errors.InvalidTxnState(f"a late copy of a request: number {sequence}, after {latest}")
             self._offsets_added[transactional_id] = producer, sequence
 
         try:
             return await self._groups.add_pending(
                 m.AddPendingOffsetsRequest(request, principal, *producer, coordinator_epoch), check
             )
-        except TransactionCoordinatorFenced as error:
-            raise NotCoordinator(f"another broker coordinates {transactional_id!r} now: {error}") from error
+        except errors.TransactionCoordinatorFenced as error:
+            raise errors.NotCoordinator(f"another broker coordinates {transactional_id!r} now: {error}") from error
 
     async def end(
         self, transactional_id: str, producer: Incarnation, *, commits: bool, keeps_epoch: bool = False
@@ -208,8 +201,8 @@ class TransactionCoordinator:
         await self._wait_for_end(transactional_id)
         try:
             self._coordinator.state_of(transactional_id)
-        except ApiError as error:
-            raise CoordinatorNotAvailable(
+        except errors.ApiError as error:
+            raise errors.CoordinatorNotAvailable(
                 f"the transaction of {transactional_id!r} is decided; its coordinator stopped before the end: retry"
             ) from error
         return following
@@ -250,10 +243,10 @@ class TransactionCoordinator:
         self, transactional_id: str, version: int, winners: Sequence[Incarnation], records: int, principal: str
     ) -> jobs.Committed:
         """Decide the job's transaction, as `jobs.commit`, and wait for the markers, but not longer than WAIT_S."""
-        with suppress(ConcurrentTransactions):  # a repeated request is answered also while that takes long
+        with suppress(errors.ConcurrentTransactions):  # a repeated request is answered also while that takes long
             await self._wait_for_end(transactional_id)
         committed = await self._decide(jobs.commit, transactional_id, version, winners, records, principal)
-        with suppress(ConcurrentTransactions):
+        with suppress(errors.ConcurrentTransactions):
             await self._wait_for_end(transactional_id)
         return committed
 
@@ -294,7 +287,7 @@ class TransactionCoordinator:
                 while transactional_id in self._endings:
                     await asyncio.wait([self._endings[transactional_id][1]])
         except TimeoutError:
-            raise ConcurrentTransactions(
+            raise errors.ConcurrentTransactions(
                 f"the transaction of {transactional_id!r} is decided, and still ending after {WAIT_S:g} s: retry"
             ) from None
 
@@ -369,7 +362,7 @@ class TransactionCoordinator:
         while True:
             try:
                 return await decide()
-            except ApiError:
+            except errors.ApiError:
                 await asyncio.sleep(RETRY_S)
 
     async def _abort_hanging(self) -> None:
@@ -383,7 +376,7 @@ class TransactionCoordinator:
             try:
                 found = list(hanging(self._all(), self._opened()))
                 break
-            except ApiError:
+            except errors.ApiError:
                 await asyncio.sleep(RETRY_S)
         if found:
             _log.warning(
@@ -416,7 +409,7 @@ class TransactionCoordinator:
             await asyncio.sleep(EXPIRY_CHECK_S)
             for shard in self._coordinator.active:
                 async for each in in_turns(list(shard.state), IDS_A_TURN):
-                    with suppress(ApiError):
+                    with suppress(errors.ApiError):
                         await self._decide(producers.expire, each.transactional_id)
 
 

@@ -23,6 +23,7 @@ from msgspec import Struct, field
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.producer.transactions import CompletedTxn, Transactions
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard, Verifications
+from warmlog_protocol import errors
 from warmlog_protocol.batch.control import ControlType, EndTxnMarker
 from warmlog_protocol.batch.header import (
     NO_OFFSET,
@@ -32,12 +33,6 @@ from warmlog_protocol.batch.header import (
     SEQUENCE_MASK,
     TRANSACTIONAL_BIT,
     BatchHeader,
-)
-from warmlog_protocol.errors import (
-    InvalidProducerEpoch,
-    InvalidTxnState,
-    OutOfOrderSequence,
-    TransactionCoordinatorFenced,
 )
 
 FORGOTTEN_AT_ONCE = 8
@@ -68,7 +63,7 @@ class RememberedBatch(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
-class ForgottenSequence(OutOfOrderSequence):
+class ForgottenSequence(errors.OutOfOrderSequence):
     """A batch from before the remembered ones. If it was appended, its first offset is at most
     `newest_first_offset`."""
 
@@ -171,7 +166,7 @@ class ProducerStates:
             _check_sequence(entry, header)
             is_part = is_transactional and header.producer_epoch == entry.epoch
             if entry.transaction_first_offset != NO_OFFSET and not is_part:
-                raise InvalidTxnState(
+                raise errors.InvalidTxnState(
                     f"producer {entry.producer_id} has had a transaction open since offset "
                     f"{entry.transaction_first_offset}, and the batch is not part of it"
                 )
@@ -215,12 +210,12 @@ class ProducerStates:
             return
         pending = self.verifications.get(header.producer_id)
         if pending is None or not pending.guard.verifies(guard):
-            raise InvalidTxnState(
+            raise errors.InvalidTxnState(
                 f"producer {header.producer_id}, epoch {header.producer_epoch}: no transaction is open here, and the "
                 "coordinator was not asked about one"
             )
         if entry is None and header.base_sequence != pending.first_sequence:
-            raise OutOfOrderSequence(
+            raise errors.OutOfOrderSequence(
                 f"producer {header.producer_id}, epoch {header.producer_epoch}: a transaction begins with sequence "
                 f"{pending.first_sequence}, not {header.base_sequence}: what the producer wrote here before is lost"
             )
@@ -242,14 +237,14 @@ class ProducerStates:
         if header.producer_epoch < entry.epoch:
             raise _fenced(entry, header)
         if marker.coordinator_epoch < entry.coordinator_epoch:
-            raise TransactionCoordinatorFenced(
+            raise errors.TransactionCoordinatorFenced(
                 f"producer {entry.producer_id}: coordinator epoch {marker.coordinator_epoch} is fenced by "
                 f"{entry.coordinator_epoch}"
             )
         ended_epoch = header.producer_epoch if keeps_epoch else header.producer_epoch - 1
         is_later = marker.control_type is ControlType.ABORT and entry.epoch < ended_epoch
         if entry.transaction_first_offset != NO_OFFSET and not (entry.epoch == ended_epoch or is_later):
-            raise InvalidTxnState(
+            raise errors.InvalidTxnState(
                 f"producer {entry.producer_id}: a transaction of epoch {entry.epoch} is open since offset "
                 f"{entry.transaction_first_offset}, and a marker of epoch {header.producer_epoch} cannot end it"
             )
@@ -346,8 +341,8 @@ class ProducerStates:
         return entry
 
 
-def _fenced(entry: ProducerEntry, header: BatchHeader) -> InvalidProducerEpoch:
-    return InvalidProducerEpoch(
+def _fenced(entry: ProducerEntry, header: BatchHeader) -> errors.InvalidProducerEpoch:
+    return errors.InvalidProducerEpoch(
         f"producer {entry.producer_id}: epoch {header.producer_epoch} is fenced by {entry.epoch}"
     )
 
@@ -357,7 +352,7 @@ def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:
     first, last = header.base_sequence, header.last_sequence
     if header.producer_epoch != entry.epoch:
         if first != 0 and entry.epoch != NO_PRODUCER_EPOCH:
-            raise OutOfOrderSequence(
+            raise errors.OutOfOrderSequence(
                 f"producer {entry.producer_id}: epoch {header.producer_epoch} must begin with 0, not {first}"
             )
         return
@@ -371,4 +366,4 @@ def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:
         is_older = 1 <= (oldest.first_sequence - last) & SEQUENCE_MASK <= _HALF_OF_SEQUENCES
         if is_older and newest_first_offset >= 0:
             raise ForgottenSequence(message, newest_first_offset, entry.remembers_all)
-    raise OutOfOrderSequence(message)
+    raise errors.OutOfOrderSequence(message)

@@ -19,13 +19,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from warmlog.errors import ApiError, FencedInstanceId, WarmlogError
-from warmlog_protocol.messages import (
-    LEAVING,
-    LEAVING_FOR_A_WHILE,
-    GroupHeartbeatRequest,
-    GroupHeartbeatResponse,
-    TopicPartitions,
-)
+from warmlog_protocol import messages as m
 from warmlog_transport.responses import TopicPartition
 
 
@@ -72,7 +66,7 @@ class Assignment(NamedTuple):
 class Membership:
     """One member. `request` is what to send now; `responded` and `failed` take what came of it."""
 
-    def __init__(self, first: GroupHeartbeatRequest) -> None:
+    def __init__(self, first: m.GroupHeartbeatRequest) -> None:
         """`first` is the heartbeat that joins."""
         self._first = first
         self._phase = Phase.OUT
@@ -83,8 +77,8 @@ class Membership:
         self._is_confirmed = False
         self._is_settled = False
         self._reason: WarmlogError | None = None
-        self._sent: GroupHeartbeatRequest | None = None
-        self._leaving_epoch = LEAVING
+        self._sent: m.GroupHeartbeatRequest | None = None
+        self._leaving_epoch = m.LEAVING
         self.failures = 0
         """How many heartbeats in a row had no response, or one that asks for a retry."""
         self.interval_ms = 0
@@ -131,7 +125,7 @@ class Membership:
         """Give up everything. A static member's partitions may wait for its instance id (`for_a_while`)."""
         if self._phase in (Phase.JOINING, Phase.MEMBER):
             self._phase, self._reason = Phase.LEAVING, reason
-            self._leaving_epoch = LEAVING_FOR_A_WHILE if for_a_while else LEAVING
+            self._leaving_epoch = m.LEAVING_FOR_A_WHILE if for_a_while else m.LEAVING
             self._assigned = NOTHING
 
     def lost(self, incarnation: int, reason: WarmlogError) -> None:
@@ -141,12 +135,12 @@ class Membership:
 
     # --- heartbeats -------------------------------------------------------------------------------------------------
 
-    def request(self, max_wait_ms: int = 0) -> GroupHeartbeatRequest | None:
+    def request(self, max_wait_ms: int = 0) -> m.GroupHeartbeatRequest | None:
         """The next heartbeat; None while it is out. One that says nothing new may wait for news at the coordinator."""
         self._sent = self._next(max_wait_ms)
         return self._sent
 
-    def responded(self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> None:
+    def responded(self, request: m.GroupHeartbeatRequest, response: m.GroupHeartbeatResponse) -> None:
         if request is not self._sent or self._phase is Phase.OUT:
             return
         self._sent = None
@@ -168,7 +162,7 @@ class Membership:
                 if self._assigned == self._owned and request.owned is None:  # else it would not have been sent
                     self._is_confirmed = False
 
-    def failed(self, request: GroupHeartbeatRequest, error: WarmlogError) -> None:
+    def failed(self, request: m.GroupHeartbeatRequest, error: WarmlogError) -> None:
         """`request` was refused, or had no response."""
         if request is not self._sent or self._phase is Phase.OUT:
             return
@@ -181,7 +175,7 @@ class Membership:
 
     # --- within -----------------------------------------------------------------------------------------------------
 
-    def _next(self, max_wait_ms: int) -> GroupHeartbeatRequest | None:
+    def _next(self, max_wait_ms: int) -> m.GroupHeartbeatRequest | None:
         match self._phase:
             case Phase.OUT:
                 return None
@@ -194,9 +188,9 @@ class Membership:
             case Phase.MEMBER:
                 return self._plain(self._epoch, messages_of(self._owned), 0)
 
-    def _plain(self, epoch: int, owned: list[TopicPartitions] | None, max_wait_ms: int) -> GroupHeartbeatRequest:
+    def _plain(self, epoch: int, owned: list[m.TopicPartitions] | None, max_wait_ms: int) -> m.GroupHeartbeatRequest:
         first = self._first
-        return GroupHeartbeatRequest(
+        return m.GroupHeartbeatRequest(
             first.group, first.member_id, epoch, first.instance_id, owned=owned, max_wait_ms=max_wait_ms
         )
 
@@ -210,13 +204,13 @@ class Membership:
         self._assigned, self._is_settled = NOTHING, False
 
 
-def partitions_of(parts: Iterable[TopicPartitions]) -> Partitions:
+def partitions_of(parts: Iterable[m.TopicPartitions]) -> Partitions:
     return frozenset(Owned(each.topic_id, each.topic, number) for each in parts for number in each.partitions)
 
 
-def messages_of(partitions: Iterable[Owned]) -> list[TopicPartitions]:
+def messages_of(partitions: Iterable[Owned]) -> list[m.TopicPartitions]:
     """Return `partitions` as a message has them, in order."""
     return [
-        TopicPartitions(*topic, [each.partition for each in parts])
+        m.TopicPartitions(*topic, [each.partition for each in parts])
         for topic, parts in groupby(sorted(partitions), lambda each: (each.topic_id, each.topic))
     ]

@@ -8,13 +8,7 @@ from typing import Any, NamedTuple
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import OwnedState, PartitionId, Record, holds_anything, set_or_remove
 from warmlog_broker.coordinator.transaction.decisions import records
-from warmlog_protocol.errors import (
-    InconsistentTopicId,
-    InvalidRequest,
-    InvalidTransactionTimeout,
-    InvalidTxnState,
-    TooManyTransactionalIds,
-)
+from warmlog_protocol import errors
 
 MAX_NAME_BYTES = 249
 ID_BYTES = 2000
@@ -202,7 +196,7 @@ def check_topics(partitions: Iterable[tuple[PartitionId, records.PartitionValue]
     ids: dict[str, bytes] = {}
     for enrolled, value in partitions:
         if ids.setdefault(value.topic, enrolled.topic_id) != enrolled.topic_id:
-            raise InconsistentTopicId(
+            raise errors.InconsistentTopicId(
                 f"topic {value.topic} was deleted and recreated within the transaction: "
                 "what was written to it before is lost"
             )
@@ -235,26 +229,28 @@ class Given:
     def check_room(self, count: int) -> None:
         """Raise TooManyTransactionalIds if there are `count` ids and one more is wanted."""
         if count >= self.config.transaction_max_ids:
-            raise TooManyTransactionalIds("the broker has as many transactional ids as transaction.max.ids allows")
+            raise errors.TooManyTransactionalIds(
+                "the broker has as many transactional ids as transaction.max.ids allows"
+            )
 
 
 def check_timeout(timeout_ms: int, maximum_ms: int) -> None:
     """Raise InvalidTransactionTimeout unless a transaction may stay open for `timeout_ms`."""
     if not 1 <= timeout_ms <= maximum_ms:
-        raise InvalidTransactionTimeout(f"a transaction timeout of {timeout_ms} ms: 1 to {maximum_ms} expected")
+        raise errors.InvalidTransactionTimeout(f"a transaction timeout of {timeout_ms} ms: 1 to {maximum_ms} expected")
 
 
 def check_transactional_id(transactional_id: str) -> None:
     """Raise InvalidRequest if there can be no such transactional id."""
     size_bytes = len(transactional_id.encode())
     if not 0 < size_bytes <= MAX_NAME_BYTES:
-        raise InvalidRequest(f"a transactional id of {size_bytes} bytes: 1 to {MAX_NAME_BYTES} expected")
+        raise errors.InvalidRequest(f"a transactional id of {size_bytes} bytes: 1 to {MAX_NAME_BYTES} expected")
 
 
 def check_parts(transactional_id: str, count: int) -> None:
     """Raise InvalidTxnState if a transaction may not have `count` partitions and groups."""
     if count > MAX_PARTS:
-        raise InvalidTxnState(
+        raise errors.InvalidTxnState(
             f"a transaction of {transactional_id!r} would have {count} partitions and groups: {MAX_PARTS} are allowed"
         )
 
