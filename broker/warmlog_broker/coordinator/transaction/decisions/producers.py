@@ -210,7 +210,7 @@ def expire(transactions: Transactions, given: Given, transactional_id: str) -> D
     records: Sequence[Record] = ()
     if found is not None and is_expired(found, given):
         records = jobs.forget(found) if isinstance(found, Job) else [remove(IdKey(transactional_id))]
-    elif isinstance(found, Job) and has_expired_slots(found, given):
+    elif isinstance(found, Job) and found.members and _rests(found, given, given.slot_expiration_ms):
         records = jobs.forget_slots(found)
     return Decision(records, None)
 
@@ -221,11 +221,6 @@ def is_expired(found: TransactionalId | Job, given: Given) -> bool:
     return _rests(
         found, given, config.transaction_job_expiration_ms if is_job else config.transactional_id_expiration_ms
     )
-
-
-def has_expired_slots(found: TransactionalId | Job, given: Given) -> bool:
-    """Return whether there are slots of a job that may be forgotten."""
-    return isinstance(found, Job) and bool(found.members) and _rests(found, given, given.slot_expiration_ms)
 
 
 def _rests(found: TransactionalId | Job, given: Given, for_ms: int) -> bool:
