@@ -22,7 +22,8 @@ from warmlog_broker.runtime.threads import CannotStartThreads
 from warmlog_broker.server import broker as server
 from warmlog_broker.server import engine
 from warmlog_broker.server.crash_count import FILE_NAME
-from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DirectoryLocked
+from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME
+from warmlog_broker.storage.directory.dir_lock import DirectoryLocked
 from warmlog_broker.storage.log.log import Log
 from warmlog_protocol.errors import StorageError
 

@@ -19,7 +19,8 @@ import pytest
 from warmlog import Admin, Consumer, Producer
 from warmlog.testing import embedded, embedded_broker
 from warmlog_broker import Broker, BrokerConfig, start_broker
-from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DirectoryLocked
+from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME
+from warmlog_broker.storage.directory.dir_lock import DirectoryLocked
 from warmlog_protocol.errors import InvalidConfig
 from wire_client import WireClient
 

@@ -30,17 +30,15 @@ from warmlog_broker.metadata.metadata_log import (
     TopicRemoved,
 )
 from warmlog_broker.runtime.clock import now_ms
-from warmlog_broker.storage.directory.data_dir import (
+from warmlog_broker.storage.directory.data_dir import KAFKA_PROPERTIES_NAME, DataDirectory
+from warmlog_broker.storage.directory.dir_lock import LOCK_NAME, DirectoryLocked
+from warmlog_broker.storage.directory.properties import (
     FORMAT_NAME,
-    KAFKA_PROPERTIES_NAME,
-    LOCK_NAME,
-    DataDirectory,
     DataDirectoryError,
-    DirectoryLocked,
     ForeignDirectory,
     UnsupportedFormat,
+    read_format,
 )
-from warmlog_broker.storage.directory.properties import read_format
 from warmlog_broker.storage.directory.topic_partition import parse_directory_name
 
 KNOWN_FILES = frozenset({FILE_NAME, FORMAT_NAME, KAFKA_PROPERTIES_NAME})

@@ -40,7 +40,7 @@ from warmlog_broker.security.authentication import Authentication, Authenticatio
 from warmlog_broker.server.crash_count import CrashCount
 from warmlog_broker.server.engine import Engine, Runtime
 from warmlog_broker.server.listening import BoundListener, CannotListen, Listening, bind_all
-from warmlog_broker.storage.directory.data_dir import DirectoryLocked
+from warmlog_broker.storage.directory.dir_lock import DirectoryLocked
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.topics.broker_changes import still_valid
 from warmlog_broker.topics.topics import Topics

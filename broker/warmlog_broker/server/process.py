@@ -22,7 +22,7 @@ from warmlog_broker.server.broker import Broker
 from warmlog_broker.server.crash_count import CrashLoop
 from warmlog_broker.server.listening import CannotListen
 from warmlog_broker.server.log_lines import log_to_stderr, take_levels
-from warmlog_broker.storage.directory.data_dir import DataDirectoryError
+from warmlog_broker.storage.directory.properties import DataDirectoryError
 from warmlog_protocol.durability import Durability
 from warmlog_protocol.errors import InvalidConfig, StorageError
 

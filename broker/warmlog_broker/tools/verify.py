@@ -9,10 +9,11 @@ from warmlog_broker.coordinator.readers import record_check
 from warmlog_broker.metadata.log_file import FILE_NAME, read_state
 from warmlog_broker.metadata.metadata_log import MetadataState
 from warmlog_broker.storage.config import LogConfig
-from warmlog_broker.storage.directory.data_dir import FORMAT_NAME, KAFKA_PROPERTIES_NAME, RECOVERY_POINTS_NAME
+from warmlog_broker.storage.directory.data_dir import KAFKA_PROPERTIES_NAME, RECOVERY_POINTS_NAME
 from warmlog_broker.storage.directory.dir_lock import exclusive_lock
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_files import METADATA_NAME
+from warmlog_broker.storage.directory.properties import FORMAT_NAME
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
 from warmlog_broker.storage.segment.segment_files import base_offsets_in
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig

@@ -205,12 +205,6 @@ def _rewrite(
     if data is None:
         return 0
     header = read_header(data)
-    target.append(
-        header.last_offset,
-        header.max_timestamp_ms,
-        header.last_offset,
-        bytes(data[:CRC_START]),
-        memoryview(data)[CRC_START:],
-    )
+    target.append(header.last_offset, header.max_timestamp_ms, bytes(data[:CRC_START]), memoryview(data)[CRC_START:])
     stats.written_bytes += len(data)
     return len(data)

@@ -34,14 +34,13 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from warmlog_broker.storage.directory.dir_lock import LOCK_NAME, DirectoryLocked, lock_for_broker
+from warmlog_broker.storage.directory.dir_lock import LOCK_NAME, lock_for_broker
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets, write_offsets
 from warmlog_broker.storage.directory.properties import (
     FORMAT_NAME,
     DataDirectoryError,
     DirectoryFormat,
     ForeignDirectory,
-    UnsupportedFormat,
     read_format,
     write_format,
 )
@@ -53,19 +52,6 @@ from warmlog_broker.storage.directory.topic_partition import (
 from warmlog_broker.storage.io.durable_files import make_directories, replace_file, sync_directory, write_file
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_protocol.errors import StorageError
-
-__all__ = [
-    "FORMAT_NAME",
-    "LOCK_NAME",
-    "CleanEnd",
-    "DataDirectory",
-    "DataDirectoryError",
-    "DirectoryLocked",
-    "ForeignDirectory",
-    "LogOffsets",
-    "StoredState",
-    "UnsupportedFormat",
-]
 
 logger = logging.getLogger(__name__)
 

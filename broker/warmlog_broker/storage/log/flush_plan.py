@@ -6,7 +6,7 @@ marked the pages clean, so a second one would report success for data that is lo
 exception is SyncNotBegun: there was no descriptor to sync with, so `LogFlusher.put_back` has the next plan do it.
 
 `run_plans` carries out those of one group commit: in several threads, or, from a number of files on, by one `syncfs(2)`
-in place of `sync_files` and `sync_directories` of all plans, after `stage_side_files` of each; if there are side files,
+in place of the syncs of all plans, after `stage_side_files` of each; if there are side files,
 `place_side_files` of each and another `syncfs` follow. `syncfs` does not say which file failed: then each file is
 synced by itself, which reports an error that the kernel still holds for it; if no file reports one, every plan of the
 flush has failed.
@@ -55,7 +55,7 @@ class FlushPlan(Struct):
 
     @property
     def file_count(self) -> int:
-        """How many files `sync_files` syncs."""
+        """How many files are to be synced, without the side files."""
         count = len(self.snapshots)
         for _, unflushed in self.segments:
             count += len(unflushed.files)
@@ -63,19 +63,15 @@ class FlushPlan(Struct):
 
     def run(self) -> None:
         """Make everything durable; OSError from the disk. Takes from 0.2 ms to what the disk needs."""
-        self.sync_files()
-        if self.has_side_files:
-            self.write_side_files()
-        if self.directories:
-            self.sync_directories()
-
-    def sync_files(self) -> None:
-        """fdatasync of each log file, then of the indexes and snapshots that were finished by a roll."""
         for _, unflushed in self.segments:
             for file in unflushed.files:
                 os.fdatasync(file.fd)
         for path in self.snapshots:
             sync_file_if_there(path)
+        if self.has_side_files:
+            self.write_side_files()
+        for directory in self.directories:
+            sync_directory_if_there(directory)
 
     @property
     def has_side_files(self) -> bool:
@@ -117,11 +113,6 @@ class FlushPlan(Struct):
                 raise
             return str(error) or repr(error)
         return ""
-
-    def sync_directories(self) -> None:
-        """Make new names durable."""
-        for directory in self.directories:
-            sync_directory_if_there(directory)
 
 
 class Unsynced:

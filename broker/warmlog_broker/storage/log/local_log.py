@@ -319,7 +319,7 @@ class LocalLog:
         ):
             segment = self.roll(now_ms, first_offset)
         try:
-            segment.append(last_offset, max_timestamp_ms, last_offset, prefix, covered)
+            segment.append(last_offset, max_timestamp_ms, prefix, covered)
         except OSError as error:
             raise self.write_error("append", error) from error
         except MemoryError as error:  # before or after the write, which is unknown

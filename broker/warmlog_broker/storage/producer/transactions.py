@@ -39,9 +39,6 @@ class Transactions:
         """Those with an open transaction, in the order of its first offset."""
         return list(self._open)
 
-    def is_open(self, producer_id: int) -> bool:
-        return producer_id in self._open
-
     def begin(self, producer_id: int, first_offset: int) -> None:
         """Open a transaction at `first_offset` for a producer that has none."""
         is_last = first_offset > next(reversed(self._open.values()), -1)

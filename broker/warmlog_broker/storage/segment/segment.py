@@ -151,17 +151,9 @@ class LogSegment:
 
     # Appending
 
-    def append(
-        self,
-        last_offset: int,
-        max_timestamp_ms: int,
-        offset_of_max_timestamp: int,
-        prefix: bytes,
-        covered: bytes | memoryview,
-    ) -> int:
+    def append(self, last_offset: int, max_timestamp_ms: int, prefix: bytes, covered: bytes | memoryview) -> int:
         """Append one batch (its first 21 bytes, and the rest) and return its position. Not durable on return.
 
-        `offset_of_max_timestamp` is the last offset of the batch that has the largest timestamp: of this one.
         SegmentOffsetOverflow if `last_offset` does not fit; OSError if the disk refuses. In both cases the segment is
         as it was before.
         """
@@ -174,7 +166,7 @@ class LogSegment:
         position = self.records.append(prefix, covered)
         largest = self._largest
         if largest is None or max_timestamp_ms > largest[0]:
-            largest = self._largest = _new_tuple(TimestampOffset, (max_timestamp_ms, offset_of_max_timestamp))
+            largest = self._largest = _new_tuple(TimestampOffset, (max_timestamp_ms, last_offset))
         if position == 0:
             self._first_batch_timestamp_ms = max_timestamp_ms
         if self.bytes_since_last_index_entry > self._index_interval_bytes:

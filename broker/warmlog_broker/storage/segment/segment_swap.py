@@ -64,10 +64,6 @@ class Replacement:
         self._announce()
 
     @property
-    def is_done(self) -> bool:
-        return not self._steps
-
-    @property
     def old_base_offsets(self) -> list[int]:
         return [segment.base_offset for segment in self._old]
 
@@ -79,7 +75,7 @@ class Replacement:
         """Take the next step, after the last one was synced; True if it was the last. OSError from the disk."""
         if self._steps:
             self._steps.pop(0)()
-        return self.is_done
+        return not self._steps
 
     def close_handles(self) -> None:
         for segment in self._new:

@@ -30,12 +30,11 @@ from warmlog_broker.metadata.log_file import FILE_NAME, MetadataLog, pack_file
 from warmlog_broker.metadata.metadata_log import Entry, MetadataState, ProducerIdsReserved, TopicCreated
 from warmlog_broker.storage.directory.data_dir import (
     HIGH_WATERMARKS_NAME,
-    LOCK_NAME,
     LOG_STARTS_NAME,
     RECOVERY_POINTS_NAME,
     DataDirectory,
 )
-from warmlog_broker.storage.directory.dir_lock import shared_lock
+from warmlog_broker.storage.directory.dir_lock import LOCK_NAME, shared_lock
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets, write_offsets
 from warmlog_broker.storage.directory.partition_files import METADATA_NAME, stored_topic_id
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory

@@ -11,7 +11,7 @@ import msgspec
 from warmlog_broker.metadata.log_file import FILE_NAME, read_state
 from warmlog_broker.metadata.metadata_log import MetadataState
 from warmlog_broker.metadata.topic_names import check_topic_name, colliding_topic
-from warmlog_broker.storage.directory.data_dir import FORMAT_NAME
+from warmlog_broker.storage.directory.properties import FORMAT_NAME
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
 from warmlog_broker.tools.adoption.kafka_directory import CLEAN_MARKER_NAME as KAFKAS_MARKER_NAME
 from warmlog_broker.tools.adoption.kafka_directory import INTERNAL_TOPICS, KafkaDirectory, KafkaPartition

@@ -34,14 +34,13 @@ from warmlog_broker.metadata.log_file import FILE_NAME, PRIVATE, read_records
 from warmlog_broker.metadata.metadata_log import MetadataState, TopicCreated
 from warmlog_broker.storage.directory.data_dir import (
     CLEANER_OFFSETS_NAME,
-    FORMAT_NAME,
     HIGH_WATERMARKS_NAME,
     LOG_STARTS_NAME,
     RECOVERY_POINTS_NAME,
 )
 from warmlog_broker.storage.directory.dir_lock import exclusive_lock
 from warmlog_broker.storage.directory.offset_checkpoint import pack_offsets, read_offsets
-from warmlog_broker.storage.directory.properties import read_format
+from warmlog_broker.storage.directory.properties import FORMAT_NAME, read_format
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.durable_files import make_directories, naming_full_disk, replace_file, sync_directory
 from warmlog_broker.tools.backup.manifest import (

@@ -12,7 +12,7 @@ from warmlog_broker.config.broker_config import BROKER_SETTINGS, HIDDEN, BrokerC
 from warmlog_broker.config.log_levels import logger_names, parse_log_level
 from warmlog_broker.config.sources import _KUBERNETES, Mistake, _variable, load_settings, mistakes_of, read_file
 from warmlog_broker.storage.config import TOPIC_SETTINGS
-from warmlog_broker.storage.directory.data_dir import DataDirectoryError
+from warmlog_broker.storage.directory.properties import DataDirectoryError
 from warmlog_protocol.errors import InvalidConfig
 
 DIRECTORY = {"data.dir": "/data"}

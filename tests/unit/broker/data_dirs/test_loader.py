@@ -15,8 +15,10 @@ from warmlog_broker.data_dirs.directory_set import commit, lock_and_read, refuse
 from warmlog_broker.data_dirs.loader import LoadingProgress
 from warmlog_broker.metadata.metadata_log import Entry, TopicCreated, TopicDeleted
 from warmlog_broker.storage.config import LogConfig
-from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DataDirectoryError, DirectoryLocked
+from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME
+from warmlog_broker.storage.directory.dir_lock import DirectoryLocked
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME
+from warmlog_broker.storage.directory.properties import DataDirectoryError
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.validation import check_batch

@@ -39,7 +39,7 @@ def batch_of(
 def append_batch(segment: LogSegment, batch: bytes) -> int:
     """Appends a batch to a segment as a log does; returns its position."""
     header = read_header(batch)
-    return segment.append(header.last_offset, header.max_timestamp_ms, header.last_offset, batch[:21], batch[21:])
+    return segment.append(header.last_offset, header.max_timestamp_ms, batch[:21], batch[21:])
 
 
 def append(

@@ -12,7 +12,7 @@ import pytest
 
 from other_user import NOBODY, directory_open_to_all
 from unit.broker.data_directories import open_directory
-from warmlog_broker.storage.directory import data_dir
+from warmlog_broker.storage.directory import data_dir, dir_lock, properties
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, deleted_directory_name
 
 KEY = TopicPartition("flights", 0)
@@ -22,7 +22,7 @@ OTHER = TopicPartition("flights", 1)
 def test_a_new_directory_is_created_with_its_format(tmp_path: Path) -> None:
     path = tmp_path / "a" / "data"
     directory = open_directory(path)
-    assert "format.version=1" in (path / data_dir.FORMAT_NAME).read_text()
+    assert "format.version=1" in (path / properties.FORMAT_NAME).read_text()
     assert not directory.was_clean
     assert directory.partitions() == {}
     assert directory.stored_state(KEY) == data_dir.StoredState(data_dir.LogOffsets(0, 0, 0), None)
@@ -32,7 +32,7 @@ def test_a_new_directory_is_created_with_its_format(tmp_path: Path) -> None:
 def test_a_data_directory_of_kafka_is_refused_and_not_touched(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=1\n")
     (tmp_path / data_dir.RECOVERY_POINTS_NAME).write_text("0\n1\nflights 0 7\n")
-    with pytest.raises(data_dir.ForeignDirectory, match="warmlog log adopt"):
+    with pytest.raises(properties.ForeignDirectory, match="warmlog log adopt"):
         open_directory(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["meta.properties", data_dir.RECOVERY_POINTS_NAME]
     assert (tmp_path / data_dir.RECOVERY_POINTS_NAME).read_text() == "0\n1\nflights 0 7\n"
@@ -48,9 +48,9 @@ def test_a_second_process_is_refused_naming_the_lock_and_its_holder(tmp_path: Pa
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"locked\n"
-        with pytest.raises(data_dir.DirectoryLocked) as refused:
+        with pytest.raises(dir_lock.DirectoryLocked) as refused:
             open_directory(tmp_path)
-        assert str(tmp_path / data_dir.LOCK_NAME) in str(refused.value)
+        assert str(tmp_path / dir_lock.LOCK_NAME) in str(refused.value)
         assert f"process {holder.pid} " in str(refused.value)
         holder.kill()
     open_directory(tmp_path).close()
@@ -58,7 +58,7 @@ def test_a_second_process_is_refused_naming_the_lock_and_its_holder(tmp_path: Pa
 
 def test_the_lock_is_given_back_by_close_and_not_shared_within_a_process(tmp_path: Path) -> None:
     first = open_directory(tmp_path)
-    with pytest.raises(data_dir.DirectoryLocked, match=f"process {os.getpid()} "):
+    with pytest.raises(dir_lock.DirectoryLocked, match=f"process {os.getpid()} "):
         open_directory(tmp_path)
     first.close()
     first.close()
@@ -66,22 +66,22 @@ def test_the_lock_is_given_back_by_close_and_not_shared_within_a_process(tmp_pat
 
 
 def test_a_newer_format_is_refused_in_words_and_nothing_is_changed(tmp_path: Path) -> None:
-    (tmp_path / data_dir.FORMAT_NAME).write_text("# from the future\nformat.version=2\n")
+    (tmp_path / properties.FORMAT_NAME).write_text("# from the future\nformat.version=2\n")
     (tmp_path / data_dir.CLEAN_MARKER_NAME).write_text("{}")
-    with pytest.raises(data_dir.UnsupportedFormat, match="written by a newer warmlog: its format version is 2"):
+    with pytest.raises(properties.UnsupportedFormat, match="written by a newer warmlog: its format version is 2"):
         open_directory(tmp_path)
     assert (tmp_path / data_dir.CLEAN_MARKER_NAME).exists()
-    (tmp_path / data_dir.FORMAT_NAME).write_text("format.version=one\n")
-    with pytest.raises(data_dir.UnsupportedFormat, match=r"expected a line format.version=1"):
+    (tmp_path / properties.FORMAT_NAME).write_text("format.version=one\n")
+    with pytest.raises(properties.UnsupportedFormat, match=r"expected a line format.version=1"):
         open_directory(tmp_path)
-    (tmp_path / data_dir.FORMAT_NAME).write_text("format.version=1\n")
+    (tmp_path / properties.FORMAT_NAME).write_text("format.version=1\n")
     open_directory(tmp_path).close()
 
 
 def test_what_cannot_be_a_directory_is_refused_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "data", Path("/proc/warmlog")):
-        with pytest.raises(data_dir.DataDirectoryError) as refused:
+        with pytest.raises(properties.DataDirectoryError) as refused:
             open_directory(path)
         assert f"data directory {path} cannot be used" in str(refused.value)
 
@@ -93,12 +93,12 @@ def test_a_directory_that_cannot_be_written_is_refused() -> None:
         try:
             if user == 0:  # who may write everywhere
                 os.seteuid(NOBODY)
-            with pytest.raises(data_dir.DataDirectoryError) as refused:
+            with pytest.raises(properties.DataDirectoryError) as refused:
                 open_directory(path)
         finally:
             os.seteuid(user)
         assert f"(uid {NOBODY if user == 0 else user}) may write to" in str(refused.value)
-        assert str(path / data_dir.LOCK_NAME) in str(refused.value)
+        assert str(path / dir_lock.LOCK_NAME) in str(refused.value)
 
 
 def stop_cleanly(path: Path, offsets: data_dir.LogOffsets, end: data_dir.CleanEnd) -> None:

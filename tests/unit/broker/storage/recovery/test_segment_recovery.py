@@ -153,7 +153,7 @@ def test_a_damaged_large_batch_is_noticed(tmp_path: Path) -> None:
     log_files.append(segment, 0)
     valid_bytes = segment.size_bytes
     large = encode_batch([os.urandom(9_000_000)], timestamps_ms=7)
-    segment.append(1, 7, 1, placement_prefix(read_header(large), 1, 0), large[21:])
+    segment.append(1, 7, placement_prefix(read_header(large), 1, 0), large[21:])
     log_files.overwrite(segment.path, valid_bytes + 8_999_000, b"12345678")
     assert recover(segment).valid_bytes == valid_bytes
 

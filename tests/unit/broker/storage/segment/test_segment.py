@@ -39,7 +39,7 @@ def test_an_offset_that_does_not_fit_is_refused_and_nothing_is_written(
     segment = open_segment(tmp_path, base_offset)
     batch = batch_of(["hello"])
     with pytest.raises(SegmentOffsetOverflow, match="does not fit"):
-        segment.append(last_offset, 0, last_offset, batch[:21], batch[21:])
+        segment.append(last_offset, 0, batch[:21], batch[21:])
     assert segment.size_bytes == 0
 
 

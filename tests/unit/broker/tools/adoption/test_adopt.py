@@ -21,7 +21,7 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import lock_and_read
 from warmlog_broker.metadata.log_file import MetadataLog, pack_file
 from warmlog_broker.metadata.metadata_log import MetadataState, TopicCreated, TopicDeleted
-from warmlog_broker.storage.directory.data_dir import DirectoryLocked
+from warmlog_broker.storage.directory.dir_lock import DirectoryLocked
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_files import pack_partition_metadata, read_gaps
 from warmlog_broker.storage.directory.topic_partition import TopicPartition

@@ -21,8 +21,7 @@ from warmlog.cli.app import build_program
 from warmlog.cli.terminal import status
 from warmlog_broker.metadata.log_file import pack_file
 from warmlog_broker.metadata.metadata_log import ClusterCreated, DirectoryKnown, PartitionsAssigned, TopicCreated
-from warmlog_broker.storage.directory.data_dir import DirectoryLocked
-from warmlog_broker.storage.directory.dir_lock import exclusive_lock, shared_lock
+from warmlog_broker.storage.directory.dir_lock import DirectoryLocked, exclusive_lock, shared_lock
 from warmlog_broker.storage.directory.offset_checkpoint import write_offsets
 from warmlog_broker.storage.directory.partition_files import pack_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
