@@ -62,13 +62,16 @@ _ROLES = {ReplicaRole.LEADING: Role.LEADING, ReplicaRole.FOLLOWING: Role.FOLLOWI
 _log = logging.getLogger(__name__)
 
 
-class Messages(NamedTuple):
+class Messages(Protocol):
     """The messages between brokers: see `fetching` and `serving`."""
 
-    send: "Callable[[int, Driver, ev.Fetch | ev.Report], None]"
-    """Send to the leader."""
-    is_due: "Callable[[int, Driver], None]"
-    """Have the answer to this follower taken by `take_answer`, as soon as there is room in a response to it."""
+    def send(self, to: int, driver: "Driver", message: ev.Fetch | ev.Report) -> None:
+        """Send to the leader."""
+        ...
+
+    def is_due(self, node: int, driver: "Driver") -> None:
+        """Take the answer to this follower by `take_answer`, as soon as there is room in a response to it."""
+        ...
 
     def heard_ms(self, leader: int, driver: "Driver", fetch: ev.Fetch) -> int:
         """Return when the leader last responded to anything, if it has this fetch, which waits; else NEVER."""

@@ -88,6 +88,11 @@ async def raise_level(etcd: Coordination, view: View) -> None:
         await _write(etcd, view, key, replace(value, level=FEATURE_LEVEL))
 
 
+def alone_in(view: View, node: int) -> list[PartitionKey]:
+    """Return the partitions of which no other broker has all records: they are lost with the disks of `node`."""
+    return [key for key, seen in view.records.items() if seen.record.eligible == {node}]
+
+
 def preferred(view: View, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
     """Return the partitions whose first replica could lead, and does not, with that replica."""
     found = {}

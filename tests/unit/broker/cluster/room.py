@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 from fake_coordination import FakeCoordination
-from warmlog_broker.cluster.data_path.driver import Driver, Messages
+from warmlog_broker.cluster.data_path.driver import Driver
 from warmlog_broker.cluster.data_path.replicas import Node, Replicas
 from warmlog_broker.cluster.keys import Keys
 from warmlog_broker.cluster.records import PartitionKey, Records, Seen
@@ -156,11 +156,10 @@ class Room:
         def register() -> None:
             self._registering = asyncio.create_task(self.register(node))
 
-        messages = FakeMessages(self, node)
         replicas = self.brokers[node] = Replicas(
             Node(node, self._incarnations, self.threads, checkpoint, register, lambda *_: None, TIMES),
             self.records,
-            Messages(messages.send, messages.is_due),
+            FakeMessages(self, node),
         )
         replicas.serve(KEY, partition)
         await self.register(node)
