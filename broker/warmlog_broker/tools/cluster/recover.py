@@ -157,7 +157,7 @@ def plan(sources: Sequence[Source], now: View) -> Recovery:
         raise InvalidRequest(
             f"brokers {sorted(now.brokers)} are registered: stop all brokers, and wait until their registrations end"
         )
-    if now.item(now.keys.cluster) is not None and not any(_has_lost(source, now) for source in sources):
+    if now.items.get(now.keys.cluster) is not None and not any(_has_lost(source, now) for source in sources):
         raise InvalidRequest("etcd has all that these brokers know of it: there is nothing to recover")
     views = [source.copy.view() for source in sources]
     newest = max(views, key=lambda view: (view.generation, view.revision))
@@ -192,7 +192,7 @@ def recovered(record: PartitionRecord, ends: dict[int, LogEnd]) -> PartitionReco
 
 def _has_lost(source: Source, now: View) -> bool:
     """Return whether etcd lacks what a broker knows, or was rebuilt, and the broker not started since."""
-    item, mark = now.item(now.keys.node(source.node)), Mark()
+    item, mark = now.items.get(now.keys.node(source.node)), Mark()
     if item is not None:
         value = from_bytes(item.key, item.value, NodeValue)
         mark = Mark(value.incarnation, value.beat)
