@@ -13,10 +13,8 @@ import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, TypeVar
-from uuid import UUID
 
 from warmlog_protocol import errors
 from warmlog_protocol import messages as m
@@ -26,7 +24,7 @@ from warmlog_transport.address import Address, parse_addresses
 from warmlog_transport.connection import BrokerLink, Connection
 from warmlog_transport.errors import BrokerUnavailable, ClientClosed, WrongEventLoop
 from warmlog_transport.options import ConnectionOptions
-from warmlog_transport.responses import TopicPartition, checked, partition_range, topic_error
+from warmlog_transport.responses import Topic, TopicPartition, checked, partition_range, topic_error
 from warmlog_transport.retries import FailureLog, Retries
 
 _log = logging.getLogger("warmlog")
@@ -49,29 +47,6 @@ LOOK_S = 1.0
 """How often one of several brokers is looked at for that."""
 _UNKNOWN = errors.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _COORDINATOR_IS_ELSEWHERE = (errors.NotCoordinator, errors.CoordinatorNotAvailable, BrokerUnavailable)
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic as of the last metadata; its partitions in ascending order."""
-
-    name: str
-    topic_id: UUID
-    partitions: tuple[m.PartitionMetadata, ...]
-
-    @classmethod
-    def of(cls, metadata: m.TopicMetadata) -> "Topic":
-        return cls(metadata.name, UUID(bytes=metadata.topic_id), tuple(metadata.partitions))
-
-    def not_before(self, known: "Topic | None") -> "Topic":
-        """Return the topic with the leaders of later epochs that are `known`: the broker that was asked is late."""
-        if known is None or known.topic_id != self.topic_id:
-            return self
-        kept = [
-            before if 0 <= now.leader_epoch < before.leader_epoch else now
-            for now, before in zip(self.partitions, known.partitions, strict=False)
-        ]
-        return replace(self, partitions=(*kept, *self.partitions[len(kept) :]))
 
 
 class HomeLoop:

@@ -1,10 +1,12 @@
-"""What clients read from responses: errors of parts, addresses, settings of topics."""
+"""What clients read from responses: errors of parts, topics, addresses, settings of topics."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
+from uuid import UUID
 
 from warmlog_protocol.errors import ApiError, ErrorCode, NonEmptyGroup, UnknownTopicOrPartition, error_from_code
-from warmlog_protocol.messages import DescribeConfigsResponse, GroupMember, TopicMetadata
+from warmlog_protocol.messages import DescribeConfigsResponse, GroupMember, PartitionMetadata, TopicMetadata
 
 TopicPartition = tuple[str, int]
 
@@ -25,6 +27,29 @@ DEFAULT_SEGMENT_BYTES = 1024 * 1024 * 1024
 """Assumed for a topic whose `max.message.bytes` the broker does not return."""
 _MOST_NAMED = 5
 """Of the members in an error: enough to find the deployment that they belong to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as of the last metadata; its partitions in ascending order."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[PartitionMetadata, ...]
+
+    @classmethod
+    def of(cls, metadata: TopicMetadata) -> "Topic":
+        return cls(metadata.name, UUID(bytes=metadata.topic_id), tuple(metadata.partitions))
+
+    def not_before(self, known: "Topic | None") -> "Topic":
+        """Return the topic with the leaders of later epochs that are `known`: the broker that was asked is late."""
+        if known is None or known.topic_id != self.topic_id:
+            return self
+        kept = [
+            before if 0 <= now.leader_epoch < before.leader_epoch else now
+            for now, before in zip(self.partitions, known.partitions, strict=False)
+        ]
+        return replace(self, partitions=(*kept, *self.partitions[len(kept) :]))
 
 
 def checked(part: Part) -> Part:

@@ -132,11 +132,13 @@ def produce(
 
 def _has_unknown_producer(services: Services, batches: Sequence[ReceivedBatch]) -> bool:
     """Return whether another broker must have assigned the id of a producer since this one last heard of that."""
-    known_below = services.producer_ids.known_below
     try:
-        return any(read_header(batch.batch).producer_id >= known_below for batch in batches)
+        highest = max((read_header(batch.batch).producer_id for batch in batches), default=NO_PRODUCER_ID)
     except errors.CorruptBatch:
         return False  # it is refused when it is appended
+    if highest >= services.producer_ids.known_below:
+        services.producer_ids.hear()
+    return highest >= services.producer_ids.known_below
 
 
 def _verify(services: Services, request: m.ProduceRequest, item: ReceivedBatch) -> "Verified | Awaitable[Verified]":
@@ -184,6 +186,7 @@ async def _append_in_turns(
     """Append, once it is known which producer ids there are, and the partitions are part of the transaction."""
     done_first = await asyncio.gather(*learning, *(each for each in asked if isinstance(each, Awaitable)))
     waiting = iter(cast("list[Verified]", done_first[len(learning) :]))
+    services.producer_ids.hear()
     verified = [next(waiting) if isinstance(each, Awaitable) else each for each in asked]
     pending = PendingProduce(request.timeout_ms, verified)
     done = 0
@@ -333,6 +336,7 @@ async def init_producer_id(
 
 
 def next_epoch(services: Services, producer_id: int, epoch: int) -> int:
+    services.producer_ids.hear()
     if not 0 <= producer_id < services.producer_ids.known_below:
         raise errors.UnknownProducerId(f"producer id {producer_id} was never assigned")
     if not 0 <= epoch <= LAST_PRODUCER_EPOCH:

@@ -236,11 +236,12 @@ class ProducerIds:
         self._next = self._end = store.state.next_producer_id
         """The ids of this broker's block that are not assigned yet."""
         self._reserving = asyncio.Lock()
+        self.hear()
 
-    @property
-    def known_below(self) -> int:
-        """From this id on, none was ever assigned as far as this broker knows: another may have a later block."""
-        return self._next if self._store.is_alone else self._store.state.next_producer_id
+    def hear(self) -> None:
+        """Take over what the store knows now."""
+        self.known_below = self._next if self._store.is_alone else self._store.state.next_producer_id
+        """From this id on, none was ever assigned as far as this broker has heard: another may have a later block."""
 
     async def give_out(self) -> int:
         """Assign the next id. StorageError if none can be reserved."""
@@ -250,4 +251,5 @@ class ProducerIds:
                 self._end = self._next + BLOCK_IDS
             producer_id = self._next
             self._next += 1
+            self.hear()
             return producer_id

@@ -27,11 +27,11 @@ from warmlog.texts import checked_text
 from warmlog.times import asked_timestamp
 from warmlog_protocol import messages as m
 from warmlog_protocol.durability import Durability
-from warmlog_transport.cluster import Cluster, Topic
+from warmlog_transport.cluster import Cluster
 from warmlog_transport.connection import BrokerLink
 from warmlog_transport.leader_requests import ask_leaders
 from warmlog_transport.list_offsets import OffsetAt, epoch_ends, located, look_up
-from warmlog_transport.responses import TopicPartition, checked, partition_range
+from warmlog_transport.responses import Topic, TopicPartition, checked, partition_range
 
 BROKER_DEFAULT = -1
 _BROKER_ITSELF = ""

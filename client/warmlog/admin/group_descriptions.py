@@ -7,9 +7,9 @@ from msgspec import Struct, convert
 
 from warmlog.errors import ApiError
 from warmlog_protocol import messages as m
-from warmlog_transport.cluster import Cluster, Topic
+from warmlog_transport.cluster import Cluster
 from warmlog_transport.list_offsets import NOT_BEHIND, Behind, OffsetAt, Unread, lags, located, look_up
-from warmlog_transport.responses import TopicPartition
+from warmlog_transport.responses import Topic, TopicPartition
 
 
 class MemberDescription(Struct, frozen=True):

@@ -19,8 +19,7 @@ from warmlog.errors import GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartiti
 from warmlog.points import Shift, Target, Where
 from warmlog.texts import checked_text
 from warmlog_protocol import messages as m
-from warmlog_transport.cluster import Topic
-from warmlog_transport.responses import TopicPartition, checked, occupied, partition_range, unknown_topic
+from warmlog_transport.responses import Topic, TopicPartition, checked, occupied, partition_range, unknown_topic
 from warmlog_transport.retries import Retries
 
 R = TypeVar("R", m.DescribeGroupsResponse, m.DeleteGroupsResponse)

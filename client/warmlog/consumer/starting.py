@@ -9,9 +9,9 @@ from warmlog.consumer.partition_reader import Place
 from warmlog.errors import ApiError
 from warmlog.points import EARLIEST, Point, PointKind, Points, fit_points
 from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_LEADER_EPOCH, FetchedOffset
-from warmlog_transport.cluster import Cluster, Topic
+from warmlog_transport.cluster import Cluster
 from warmlog_transport.list_offsets import OffsetAt, list_offsets
-from warmlog_transport.responses import TopicPartition
+from warmlog_transport.responses import Topic, TopicPartition
 
 LOOK_UP_S = 5.0
 """How long a start waits for the ends of one topic, of which a partition may be offline."""

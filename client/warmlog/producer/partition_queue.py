@@ -34,8 +34,7 @@ from warmlog.producer.record_input import MAX_TIMESTAMP_MS, RECORD_OVERHEAD_BYTE
 from warmlog_protocol.batch import NO_SEQUENCE
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ProducedPartition
-from warmlog_transport.cluster import Topic
-from warmlog_transport.responses import DEFAULT_SEGMENT_BYTES, partition_range
+from warmlog_transport.responses import DEFAULT_SEGMENT_BYTES, Topic, partition_range
 
 SEQUENCE_MASK = 0x7FFFFFFF
 _by_order = attrgetter("order")

@@ -8,13 +8,13 @@ from warmlog.errors import ApiError, BrokerUnavailable, InvalidRequest, UnknownT
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import did_you_mean
-from warmlog_transport.cluster import Cluster, Topic
+from warmlog_transport.cluster import Cluster
 from warmlog_transport.connection import BrokerLink
 from warmlog_transport.leader_requests import ask_leaders
 from warmlog_transport.list_offsets import OffsetAt, epoch_ends, list_offsets
 from warmlog_transport.loop_thread import LoopThread
 from warmlog_transport.options import ConnectionOptions
-from warmlog_transport.responses import TopicPartition
+from warmlog_transport.responses import Topic, TopicPartition
 
 T = TypeVar("T")
 R = TypeVar("R", bound=m.Message)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from warmlog_broker.cluster.data_path.log_facts import bounds_of, check_crcs, epochs_in, epochs_of
 from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState, Role
@@ -31,13 +32,13 @@ from warmlog_broker.replication.replica import Replica, accepts_appends
 from warmlog_broker.replication.replica import Role as ReplicaRole
 from warmlog_broker.replication.step import step
 from warmlog_broker.runtime.clock import now_ms as wall_ms
-from warmlog_broker.storage.log.appender import CopiedBatch, read_copied
+from warmlog_broker.storage.log.appender import CopiedBatch
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.reader import FetchData
 from warmlog_broker.storage.log.truncation import Cut
 from warmlog_broker.storage.segment.file_records import DamagedLog, FileSlice
 from warmlog_broker.storage.segment.segment_indexes import LostIndex
-from warmlog_protocol.batch.header import NO_LEADER_EPOCH, Buffer
+from warmlog_protocol.batch.header import Buffer
 from warmlog_protocol.errors import (
     ApiError,
     CorruptBatch,
@@ -201,7 +202,7 @@ class Driver:
             answer = replace(answer, verdict=ev.Verdict.REFUSED)
         self._incoming, self._flush_below = copied, flush_below
         next_offset = copied[-1].header.last_offset + 1 if copied else answer.offset
-        self.do(ev.Answered(answer, next_offset, _epochs(copied)))
+        self.do(ev.Answered(answer, next_offset, epochs_in(copied)))
         self._incoming = []
 
     def unanswered(self, fetch: ev.Fetch) -> None:
@@ -570,7 +571,7 @@ class Driver:
             try:
                 data = log.reader.read(answer.offset, max_bytes, bound="log_end")
                 if data.size_bytes and self._sent.get(node) == answer.offset:
-                    _check(data, self.partition)
+                    check_crcs(data, self.partition)
             except LostIndex as error:
                 self._shell.start(self._rebuild(error, node))
                 return None
@@ -597,33 +598,3 @@ class Driver:
         finally:
             lost.rebuild.finish()
         self._shell.messages.is_due(node, self)
-
-
-def epochs_of(log: Log) -> tuple[tuple[int, int], ...]:
-    return tuple((epoch, start) for epoch, start in log.epochs.entries)
-
-
-def bounds_of(log: Log, partition: Partition) -> Bounds:
-    """Return the bounds of a log as a replica knows them."""
-    flushed = log.log_end_offset if partition.config.write_caching else log.recovery_point
-    high_watermark = min(log.high_watermark, flushed)
-    return Bounds(
-        log.log_start_offset, log.log_end_offset, flushed, high_watermark, epochs_of(log), log.local.truncations
-    )
-
-
-def _check(data: FetchData, partition: Partition) -> None:
-    """Read what is to be sent, and raise CorruptBatch for a batch whose CRC is wrong.
-
-    It blocks on the disk if the page cache has lost it since it was sent, and raises what `FileSlice.pread` raises.
-    """
-    read_copied(b"".join(piece.pread() for piece in data.slices), 0, name=partition.key.directory_name)
-
-
-def _epochs(copied: list[CopiedBatch]) -> tuple[tuple[int, int], ...]:
-    """Return the epochs of batches, each with the offset at which it begins."""
-    found: dict[int, int] = {}
-    for header, _, _ in copied:
-        if header.partition_leader_epoch != NO_LEADER_EPOCH:
-            found.setdefault(header.partition_leader_epoch, header.base_offset)
-    return tuple(found.items())

@@ -57,7 +57,7 @@ def make_services(make_partition: MakePartition) -> MakeServices:
             topics=FakeTopics(partitions),
             counters=Counters(),
             lines=RepeatedLines(logging.getLogger("warmlog_broker")),
-            producer_ids=SimpleNamespace(known_below=0),
+            producer_ids=SimpleNamespace(known_below=0, hear=lambda: None),
             between_brokers=None,
         )
         return cast("Services", services)

@@ -15,7 +15,7 @@ from warmlog.producer.producer_batch import NO_BATCH, ProducerBatch
 from warmlog.producer.record_input import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import PartitionMetadata
-from warmlog_transport.cluster import Topic
+from warmlog_transport.responses import Topic
 
 RECORD = b"x" * 100
 RECORD_BYTES = len(RECORD) + RECORD_OVERHEAD_BYTES

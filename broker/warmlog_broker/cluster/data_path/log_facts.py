@@ -1,0 +1,38 @@
+"""What a replica is told of its log, and of batches that it sends and gets."""
+
+from warmlog_broker.replica.partition import Partition
+from warmlog_broker.replication.alignment import Log as Bounds
+from warmlog_broker.storage.log.appender import CopiedBatch, read_copied
+from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.log.reader import FetchData
+from warmlog_protocol.batch.header import NO_LEADER_EPOCH
+
+
+def epochs_of(log: Log) -> tuple[tuple[int, int], ...]:
+    return tuple((epoch, start) for epoch, start in log.epochs.entries)
+
+
+def bounds_of(log: Log, partition: Partition) -> Bounds:
+    """Return the bounds of a log as a replica knows them."""
+    flushed = log.log_end_offset if partition.config.write_caching else log.recovery_point
+    high_watermark = min(log.high_watermark, flushed)
+    return Bounds(
+        log.log_start_offset, log.log_end_offset, flushed, high_watermark, epochs_of(log), log.local.truncations
+    )
+
+
+def check_crcs(data: FetchData, partition: Partition) -> None:
+    """Read what is to be sent, and raise CorruptBatch for a batch whose CRC is wrong.
+
+    It blocks on the disk if the page cache has lost it since it was sent, and raises what `FileSlice.pread` raises.
+    """
+    read_copied(b"".join(piece.pread() for piece in data.slices), 0, name=partition.key.directory_name)
+
+
+def epochs_in(copied: list[CopiedBatch]) -> tuple[tuple[int, int], ...]:
+    """Return the epochs of batches, each with the offset at which it begins."""
+    found: dict[int, int] = {}
+    for header, _, _ in copied:
+        if header.partition_leader_epoch != NO_LEADER_EPOCH:
+            found.setdefault(header.partition_leader_epoch, header.base_offset)
+    return tuple(found.items())
