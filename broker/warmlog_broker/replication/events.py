@@ -154,7 +154,10 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """The answer to a fetch has come, with batches that end at `next_offset`; `epochs` begin within."""
+    """The answer to a fetch has come, with batches that end at `next_offset`; `epochs` begin within.
+
+    If the log is empty, and begins within the first batch, `next_offset` is where that begins: before the log's end.
+    """
 
     answer: Answer
     next_offset: int
@@ -297,10 +300,14 @@ class Truncate(msgspec.Struct, frozen=True):
 
 
 class Empty(msgspec.Struct, frozen=True):
-    """Empty the log, which then begins at `start`; the shell reports `Cut`."""
+    """Empty the log, which then begins and ends at `start`; the shell reports `Cut`.
+
+    The next batch begins at `base`, and holds `start`; None if it begins at `start` or later.
+    """
 
     start: int
     removed_below: int
+    base: int | None = None
 
 
 class Commit(msgspec.Struct, frozen=True):

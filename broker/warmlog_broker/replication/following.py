@@ -58,6 +58,9 @@ def answered(turn: Turn, event: ev.Answered) -> None:
         case ev.Verdict.DIVERGES:
             replica.role = Role.ALIGNING
             _diverged(turn, answer.diverging, answer.log_start)
+        case ev.Verdict.AGREES if event.next_offset < replica.log.end:
+            replica.role, replica.is_cutting = Role.ALIGNING, True
+            turn.do(ev.Empty(replica.log.end, 0, event.next_offset))
         case ev.Verdict.AGREES:
             _agreed(turn, event)
         case _:

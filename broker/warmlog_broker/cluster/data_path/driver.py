@@ -32,7 +32,7 @@ from warmlog_broker.replication.replica import Replica, accepts_appends
 from warmlog_broker.replication.replica import Role as ReplicaRole
 from warmlog_broker.replication.step import step
 from warmlog_broker.runtime.clock import now_ms as wall_ms
-from warmlog_broker.storage.log.appender import CopiedBatch
+from warmlog_broker.storage.log.appender import CopiedBatch, UnexpectedAppendOffset
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.reader import FetchData
 from warmlog_broker.storage.log.truncation import Cut
@@ -194,14 +194,19 @@ class Driver:
         if fetch is None or fetch.number != answer.number or log is None:
             return
         copied: list[CopiedBatch] = []
+        next_offset = answer.offset
         try:
             if answer.verdict is ev.Verdict.AGREES and len(batches):
                 copied = log.follower.read(batches)
+                next_offset = copied[-1].header.last_offset + 1 if copied else answer.offset
         except WarmlogError as error:
-            self.partition.complain(f"what the leader has sent cannot be appended: {error}")
-            answer = replace(answer, verdict=ev.Verdict.REFUSED)
+            is_empty = log.log_end_offset <= log.log_start_offset
+            if is_empty and isinstance(error, UnexpectedAppendOffset) and error.last_offset >= log.log_start_offset:
+                next_offset = error.first_offset
+            else:
+                self.partition.complain(f"what the leader has sent cannot be appended: {error}")
+                answer = replace(answer, verdict=ev.Verdict.REFUSED)
         self._incoming, self._flush_below = copied, flush_below
-        next_offset = copied[-1].header.last_offset + 1 if copied else answer.offset
         self.do(ev.Answered(answer, next_offset, epochs_in(copied)))
         self._incoming = []
 
@@ -377,8 +382,24 @@ class Driver:
                 self._forget_others()
         elif (partition.role, partition.leader_epoch) != (role, replica.epoch):
             self._forget_others()
+            if role is Role.LEADING:
+                self._end_at_start()
             take = partition.become_leader if role is Role.LEADING else partition.become_follower
             take(replica.epoch, self._committed)
+
+    def _end_at_start(self) -> None:
+        """Let the log take appends at its start, if it waits for a batch that begins before that: a recovery leads."""
+        log = self._log
+        if log is None or log.log_end_offset >= log.log_start_offset:
+            return
+        try:
+            cut = log.truncation.begin_fully(log.log_start_offset)
+            cut.write_down()
+            log.truncation.carry_out(cut, wall_ms())
+            cut.sync()
+            log.truncation.end(cut)
+        except (OSError, StorageError) as error:
+            log.fail(f"a truncation failed: {error}")
 
     def _forget_others(self) -> None:
         """What the other replicas and clients have asked for is refused in another role."""
@@ -451,8 +472,9 @@ class Driver:
         match action:
             case ev.Truncate(end):
                 start(self._cut(log, lambda: log.truncation.begin(end)))
-            case ev.Empty(offset, removed_below):
-                start(self._cut(log, lambda: log.truncation.begin_fully(offset, removed_below=removed_below)))
+            case ev.Empty(offset, removed_below, base):
+                base = offset if base is None else base
+                start(self._cut(log, lambda: log.truncation.begin_fully(base, offset, removed_below)))
             case ev.RaiseStart(offset):
                 start(self._raise_start(log, offset))
 

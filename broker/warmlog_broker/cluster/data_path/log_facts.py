@@ -13,12 +13,12 @@ def epochs_of(log: Log) -> tuple[tuple[int, int], ...]:
 
 
 def bounds_of(log: Log, partition: Partition) -> Bounds:
-    """Return the bounds of a log as a replica knows them."""
-    flushed = log.log_end_offset if partition.config.write_caching else log.recovery_point
-    high_watermark = min(log.high_watermark, flushed)
-    return Bounds(
-        log.log_start_offset, log.log_end_offset, flushed, high_watermark, epochs_of(log), log.local.truncations
-    )
+    """Return the bounds of a log as a replica knows them: it ends at its start, if it waits for the batch that holds
+    that, and is to begin where that does."""
+    start, end = log.log_start_offset, max(log.log_start_offset, log.log_end_offset)
+    flushed = end if partition.config.write_caching else max(start, log.recovery_point)
+    high_watermark = max(start, min(log.high_watermark, flushed))
+    return Bounds(start, end, flushed, high_watermark, epochs_of(log), log.local.truncations)
 
 
 def check_crcs(data: FetchData, partition: Partition) -> None:

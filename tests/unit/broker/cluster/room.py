@@ -219,6 +219,11 @@ class Room:
         assert driver is not None
         return driver
 
+    def disk(self, node: int) -> ThreadedDisk:
+        disk = self.partitions[node].disk
+        assert isinstance(disk, ThreadedDisk)
+        return disk
+
     async def fetch_of(self, node: int) -> ev.Fetch:
         """Wait until a follower fetches, and return what it has sent."""
         driver = self.driver(node)
@@ -239,7 +244,7 @@ class Room:
         assert leader is not None
         return leader
 
-    async def produce(self, value: bytes, *, at: int | None = None) -> int:
+    async def produce(self, *values: bytes, at: int | None = None) -> int:
         """Append a batch, and return its offset once it is acknowledged. Raises what the leader says."""
         partition = self.partitions[await self.led() if at is None else at]
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -250,7 +255,7 @@ class Room:
             else:
                 done.set_exception(error)
 
-        info = partition.append(batch_of([value], timestamp_ms=NOW_MS), ACKS_ALL, acknowledged, now_ms=NOW_MS)
+        info = partition.append(batch_of(list(values), timestamp_ms=NOW_MS), ACKS_ALL, acknowledged, now_ms=NOW_MS)
         async with asyncio.timeout(20):
             await done
         return info.first_offset

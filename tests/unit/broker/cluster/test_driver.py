@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from unit.broker.cluster.room import KEY, MAX_BYTES, NOW_MS, Room, ThreadedDisk
-from warmlog_broker.replication.events import Verdict
+from warmlog_broker.etcd.coordination import Put
+from warmlog_broker.replication.events import RecoveryAsked, Verdict
+from warmlog_broker.replication.record import PartitionRecord, to_bytes
 from warmlog_protocol.batch import ControlType
 from warmlog_protocol.errors import ApiError, NotEnoughReplicas, NotLeaderOrFollower
 
@@ -247,6 +249,68 @@ async def test_a_replica_that_was_refilled_refills_others_after_its_restart_too(
     await room.until(lambda: in_sync(room, 3, 4))
     assert room.partitions[4].log.compaction.removed_below == 6
     assert room.content(4) == room.content(3)
+
+
+async def new_replica_of_a_log_that_begins_within_a_batch(room: Room) -> None:
+    """Broker 1 leads the log, whose batches begin at 0, 3 and 6, and which starts at 4; broker 2 has nothing."""
+    record = PartitionRecord(leader=1, leader_epoch=0, replicas=(1, 2), isr=(1,), min_isr=1)
+    await room.etcd.txn([], [Put(room.keys.partition(*KEY), to_bytes(record))])
+    await room.start(1)
+    for _ in range(3):
+        await room.produce(b"a", b"b", b"c")
+    room.partitions[1].delete_records(4)
+    await room.driver(1).deleted(4)
+    await room.start(2)
+
+
+async def emptied_to_the_batch(room: Room) -> None:
+    """Its disk is full before it has anything, as if it had died between the cut and the append."""
+    await new_replica_of_a_log_that_begins_within_a_batch(room)
+    room.disk(2).room.is_short = True
+    await room.until(lambda: room.end(2) == 3 and not room.driver(2).replica.is_cutting)
+    assert room.partitions[2].log.log_start_offset == 4
+
+
+async def test_a_new_replica_is_filled_from_the_batch_that_holds_the_log_start(room: Room) -> None:
+    await new_replica_of_a_log_that_begins_within_a_batch(room)
+    await room.until(lambda: in_sync(room, 1, 2))
+    assert (room.end(2), room.partitions[2].log.log_start_offset) == (9, 4)
+    assert room.content(2) == room.content(1)
+    await room.stop(1)
+    await room.led(by=2)
+    assert await room.produce(b"d") == 9
+
+
+async def test_a_replica_whose_disk_was_full_before_the_batch_that_holds_the_log_start_takes_it_later(
+    room: Room,
+) -> None:
+    await emptied_to_the_batch(room)
+    room.disk(2).room.is_short = False
+    await room.until(lambda: in_sync(room, 1, 2))
+    assert room.content(2) == room.content(1)
+
+
+async def test_a_replica_that_ended_before_the_batch_that_holds_the_log_start_is_filled_after_a_restart(
+    room: Room,
+) -> None:
+    await emptied_to_the_batch(room)
+    await room.stop(2)
+    await room.start(2)
+    await room.until(lambda: in_sync(room, 1, 2))
+    assert room.content(2) == room.content(1)
+
+
+async def test_what_is_appended_by_a_recovery_is_after_the_log_start_although_the_batch_that_holds_it_never_came(
+    room: Room,
+) -> None:
+    await emptied_to_the_batch(room)
+    await room.stop(1)
+    room.disk(2).room.is_short = False
+    await room.until(lambda: 1 not in room.driver(2).replica.sessions)
+    room.driver(2).do(RecoveryAsked("by hand"))
+    await room.led(by=2)
+    assert await room.produce(b"new") == 4
+    assert b"new" in room.content(2)
 
 
 async def test_the_last_copy_is_not_given_away_because_of_damage(room: Room) -> None:

@@ -100,6 +100,19 @@ def test_a_recovery_that_goes_back_below_the_start_of_the_log_empties_it() -> No
     assert driven.did(ev.Empty).start == 3
 
 
+def test_an_empty_log_begins_with_the_batch_that_holds_its_start() -> None:
+    driven = Driven(replace(RECORD, isr=(2, 3)), Log(12, 12, 12, 12))
+    fetch = driven.fetch()
+    driven.see(ev.Answered(ev.Answer(fetch.number, 4, 12, ev.Verdict.AGREES, log_start=12), 10))
+    assert driven.did(ev.Empty) == ev.Empty(12, 0, 10)
+    driven.after(10_000)
+    assert driven.actions == [], "nothing is fetched during the cut"
+    driven.see(ev.Cut(Log(12, 12, 12, 12, (), 1)))
+    driven.answer(driven.fetch(), next_offset=15)
+    driven.did(ev.Append)
+    assert (driven.replica.log.start, driven.replica.log.end) == (12, 15)
+
+
 def test_a_leader_commits_what_all_members_have_flushed_and_then_loads() -> None:
     driven = leader()
     driven.see(fetched(2))
