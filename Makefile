@@ -95,6 +95,7 @@ test-kafka: dev
 		tests/spark/test_ported_job.py $(PYTEST_ARGS)
 
 test-clients: dev
+	@$(ETCD) || true
 	@$(WITH_JAVA) WARMLOG_TEST_CLIENTS=1 $(BIN)/python -m pytest -m slow tests/clients $(PYTEST_ARGS)
 
 test-prometheus: dev
