@@ -20,9 +20,7 @@ from certificates import Certificates
 from clients import fetched, programs
 from clients.served import serve
 from cluster_processes import ClusterProcesses
-from warmlog.admin.access.user_changes import creation
-from warmlog_broker.tools.access import respond
-from warmlog_protocol import messages as m
+from warmlog.blocking import Admin
 
 CLIENT = "librdkafka 2.15, its own tests"
 SETTINGS = {"num_partitions": 4}
@@ -82,26 +80,23 @@ def one_broker(directory: Path, **settings: object) -> Iterator[Place]:
 
 
 @contextmanager
-def three_brokers(directory: Path, **settings: object) -> Iterator[Place]:
+def three_brokers(directory: Path, protocol: str = "plaintext", **settings: object) -> Iterator[Place]:
     cluster = ClusterProcesses(directory / "cluster", broker_session_timeout_ms=SESSION_MS, **SETTINGS, **settings)
     addresses = {node: f"127.0.0.1:{port_to_keep()}" for node in cluster.brokers}
-    cluster.brokers = {
-        node: cluster.broker(node, cluster.directory, kafka_listen=address, rack=f"RACK{node}")
-        for node, address in addresses.items()
-    }
+    for node, address in addresses.items():
+        listeners = f"own=plaintext://127.0.0.1:0,kafka=kafka+{protocol}://{address}"
+        cluster.brokers[node] = cluster.broker(node, cluster.directory, listeners=listeners, rack=f"RACK{node}")
     with cluster:
+        with Admin(cluster.brokers[1].address) as admin:
+            admin.create_user("tester", "geheim")
         yield Place(",".join(addresses.values()))
 
 
 @contextmanager
 def passwords(directory: Path, **settings: object) -> Iterator[Place]:
-    respond(directory / "data", m.AlterUsersRequest([creation("tester", "geheim")]))
-    address = f"127.0.0.1:{port_to_keep()}"
-    listeners = f"own=sasl_plaintext://127.0.0.1:0,kafka=kafka+sasl_plaintext://{address}"
-    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "SCRAM-SHA-256"}
-    own = {"listeners": listeners, "sasl_session_lifetime_ms": SESSION_MS}
-    with BrokerProcess(directory / "data", **own, **SETTINGS, **settings):
-        yield Place(address, login | {"sasl.username": "tester", "sasl.password": "geheim"})
+    with three_brokers(directory, "sasl_plaintext", sasl_session_lifetime_ms=SESSION_MS, **settings) as place:
+        login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "SCRAM-SHA-256"}
+        yield Place(place.addresses, login | {"sasl.username": "tester", "sasl.password": "geheim"})
 
 
 @contextmanager
@@ -126,7 +121,7 @@ def certificates(directory: Path, **settings: object) -> Iterator[Place]:
     for name, data in contents.items():
         paths[name].write_bytes(data)
     address = f"127.0.0.1:{port_to_keep()}"
-    files = {"tls_certfile": made.broker, "tls_keyfile": made.broker, "advertised_listeners": f"kafka={address}"}
+    files = {"tls_cert_file": made.broker, "tls_key_file": made.broker, "advertised_listeners": f"kafka={address}"}
     login = {
         "security.protocol": "SSL",
         "ssl.ca.location": made.ca,
@@ -155,11 +150,14 @@ ELSEWHERE = {
 
 
 def kafka_scripts(directory: Path) -> Path:
-    """The two scripts of Kafka's distribution that tests call."""
+    """What tests call of Kafka's distribution: three scripts, and jars to compile with."""
     (directory / "bin").mkdir()
-    for script, tool in {"kafka-topics.sh": "TopicCommand", "kafka-acls.sh": "AclCommand"}.items():
-        path = directory / "bin" / script
-        path.write_text(f'#!/bin/sh\nexec java -cp "{fetched.jars()}/*" org.apache.kafka.tools.{tool} "$@"\n')
+    (directory / "libs").symlink_to(fetched.jars().absolute())
+    tools = "org.apache.kafka.tools."
+    scripts = {"topics": f"{tools}TopicCommand", "acls": f"{tools}AclCommand", "run-class": ""}
+    for script, tool in scripts.items():
+        path = directory / "bin" / f"kafka-{script}.sh"
+        path.write_text(f'#!/bin/sh\nexec java -cp "{fetched.jars()}/*:$CLASSPATH" {tool} "$@"\n')
         path.chmod(0o755)
     return directory
 
