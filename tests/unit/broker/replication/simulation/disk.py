@@ -36,6 +36,8 @@ class FakeDisk:
         self.flush_offset: int | None = None
         """Up to where the flush goes that is under way."""
         self.hangs = False
+        self.waits_for_base = False
+        """Whether it is empty, and the first batch that it gets begins before its start."""
         self.copies = 0
         """How often it was told to append as a follower."""
         self.producers: dict[int, tuple[int, int]] = {}
@@ -94,12 +96,12 @@ class FakeDisk:
         self.epochs.truncate_from_end(end)
         self._after_cut(end)
 
-    def empty(self, start: int, removed_below: int) -> None:
+    def empty(self, start: int, removed_below: int, *, waits_for_base: bool) -> None:
         """Durably; the log begins at `start` then."""
         self.entries = [None] * start
         self.epochs = LeaderEpochs()
         self.damaged, self.is_known_damaged = set(), False
-        self.start, self.removed_below = start, removed_below
+        self.start, self.removed_below, self.waits_for_base = start, removed_below, waits_for_base
         self._after_cut(start)
         self.flushed = self.high_watermark = self.stored_high_watermark = start
 
