@@ -8,6 +8,8 @@ import aiokafka
 import confluent_kafka
 
 import kafka
+from waiting import wait_until
+from warmlog import Record
 from warmlog.blocking import Consumer, Producer
 from warmlog.testing import EmbeddedBroker
 
@@ -38,6 +40,15 @@ class Read(NamedTuple):
     timestamp_ms: int
 
 
+RECORDS = [
+    Sent(b"key", b"one", [("trace", b"7"), ("empty", b"")]),
+    Sent(b"", b"", [], 1_700_000_000_001),
+    Sent(b"key", None, [("only", b"a tombstone")], 1_699_999_999_999),
+    Sent(None, b"four" * 100, [("twice", b"1"), ("twice", b"2")], 1_700_000_000_000),
+    Sent(None, bytes(range(256)), [], 1_600_000_000_000),
+]
+SMALL_SEGMENTS = {"cleanup.policy": "compact", "segment.bytes": "4096", "min.cleanable.dirty.ratio": "0"}
+
 Write = Callable[[EmbeddedBroker, str, Sequence[Sent], str], None]
 """Writes records to a topic with a codec, and returns when they are acknowledged."""
 ReadAll = Callable[[EmbeddedBroker, str, str, int], list[Read]]
@@ -53,12 +64,13 @@ def write_by_warmlog(broker: EmbeddedBroker, topic: str, records: Sequence[Sent]
 
 def read_by_warmlog(broker: EmbeddedBroker, topic: str, isolation: Any, count: int) -> list[Read]:
     with Consumer(broker.address, topics=[topic], isolation=isolation) as consumer:
-        read = [
-            Read(each.offset, each.key, each.value, list(each.headers), each.timestamp_ms)
-            for each in consumer.records(until="latest")
-        ]
+        read = [_as_read(each) for each in consumer.records(until="latest")]
     assert len(read) == count
     return read
+
+
+def _as_read(record: Record) -> Read:
+    return Read(record.offset, record.key, record.value, list(record.headers), record.timestamp_ms)
 
 
 def write_by_aiokafka(broker: EmbeddedBroker, topic: str, records: Sequence[Sent], codec: str) -> None:
@@ -141,3 +153,20 @@ READERS: dict[str, ReadAll] = {
     "librdkafka": read_by_librdkafka,
     "kafka-python": read_by_kafka_python,
 }
+
+
+def writers_of(codec: str) -> list[str]:
+    return [name for name in WRITERS if name != "kafka-python" or codec in KAFKA_PYTHON_CODECS]
+
+
+def read_at_rest(broker: EmbeddedBroker, topic: str, written: int) -> list[Read]:
+    """What compaction has left of so many records, at most half of them, once it leaves no fewer."""
+    seen: list[list[Read]] = []
+
+    def is_at_rest() -> bool:
+        with Consumer(broker.address, topics=[topic]) as consumer:
+            seen.append([_as_read(each) for each in consumer.records(until="latest")])
+        return len(seen[-1]) < written // 2 and seen[-3:] == 3 * [seen[-1]]
+
+    wait_until(is_at_rest)
+    return seen[-1]

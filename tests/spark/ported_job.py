@@ -1,4 +1,4 @@
-"""A job as people have it for Kafka, run by spark-submit."""
+"""Jobs run by spark-submit: one as people have it for Kafka, and others."""
 
 import json
 import os
@@ -23,6 +23,14 @@ SETTINGS = {
 
 def submit(source: str, servers: str, directory: Path, **settings: str) -> dict[str, Any]:
     """What the job printed."""
+    directory.mkdir()
+    found = run_job(JOB, source, servers, directory, directory=directory, **settings)
+    assert isinstance(found, dict)
+    return found
+
+
+def run_job(job: Path, *arguments: object, directory: Path, **settings: str) -> Any:
+    """What a job printed last, which is JSON."""
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2,4]"]
     for name, value in {**SETTINGS, **settings}.items():
         command += ["--conf", f"{name}={value}"]
@@ -31,9 +39,8 @@ def submit(source: str, servers: str, directory: Path, **settings: str) -> dict[
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYSPARK_PYTHON": Path(sys.executable).name,
     }
-    directory.mkdir()
     done = subprocess.run(
-        [*command, str(JOB), source, servers, str(directory)],
+        [*command, str(job), *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -42,6 +49,4 @@ def submit(source: str, servers: str, directory: Path, **settings: str) -> dict[
         cwd=directory,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert isinstance(found, dict)
-    return found
+    return json.loads(done.stdout.splitlines()[-1])

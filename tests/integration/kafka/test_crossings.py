@@ -6,19 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from pypi_clients import CODECS, KAFKA_PYTHON_CODECS, READERS, WRITERS, Read, Sent
-from waiting import wait_until
-from warmlog.blocking import Admin, Consumer
+from pypi_clients import (
+    CODECS,
+    KAFKA_PYTHON_CODECS,
+    READERS,
+    RECORDS,
+    SMALL_SEGMENTS,
+    WRITERS,
+    Read,
+    Sent,
+    read_at_rest,
+    writers_of,
+)
+from warmlog.blocking import Admin
 from warmlog.testing import EmbeddedBroker, embedded
-
-RECORDS = [
-    Sent(b"key", b"one", [("trace", b"7"), ("empty", b"")]),
-    Sent(b"", b"", [], 1_700_000_000_001),
-    Sent(b"key", None, [("only", b"a tombstone")], 1_699_999_999_999),
-    Sent(None, b"four" * 100, [("twice", b"1"), ("twice", b"2")], 1_700_000_000_000),
-    Sent(None, bytes(range(256)), [], 1_600_000_000_000),
-]
-SMALL_SEGMENTS = {"cleanup.policy": "compact", "segment.bytes": "4096", "min.cleanable.dirty.ratio": "0"}
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +36,6 @@ def _unclosed() -> Iterator[None]:
         gc.collect()
 
 
-def clients_of(codec: str) -> list[str]:
-    return [name for name in WRITERS if name != "kafka-python" or codec in KAFKA_PYTHON_CODECS]
-
-
 def test_kafka_python_is_left_out_where_it_lacks_a_codec() -> None:
     assert set(CODECS) - set(KAFKA_PYTHON_CODECS) == {"snappy", "lz4"}
 
@@ -49,7 +46,7 @@ def test_each_client_reads_what_each_wrote(broker: EmbeddedBroker, codec: str) -
     topic = f"crossed-{codec}"
     with Admin(broker.address) as admin:
         admin.create_topic(topic)
-    names = clients_of(codec)
+    names = writers_of(codec)
     for name in names:
         WRITERS[name](broker, topic, RECORDS, codec)
     sent = len(names) * RECORDS
@@ -84,23 +81,7 @@ def test_all_read_the_same_of_what_compaction_has_left(broker: EmbeddedBroker) -
         removed = [Sent(b"%d" % key, None) for key in range(5)]
         for _ in range(3):
             WRITERS["librdkafka"](broker, "state", [*removed, *[Sent(b"other", b"x" * 90)] * 20], "none")
-    total = len(WRITERS) * 3 * 20 + 3 * 25
-
-    def left() -> list[Read]:
-        with Consumer(broker.address, topics=["state"]) as consumer:
-            return [
-                Read(each.offset, each.key, each.value, list(each.headers), each.timestamp_ms)
-                for each in consumer.records(until="latest")
-            ]
-
-    seen: list[int] = []
-
-    def is_at_rest() -> bool:
-        seen.append(len(left()))
-        return seen[-1] < total // 2 and seen[-3:] == 3 * [seen[-1]]
-
-    wait_until(is_at_rest)
-    expected = left()
+    expected = read_at_rest(broker, "state", len(WRITERS) * 3 * 20 + 3 * 25)
     assert {each.key: each.value for each in expected if each.value}.keys() >= {b"%d" % key for key in range(5, 20)}
     for name, read in READERS.items():
         assert read(broker, "state", "read_uncommitted", len(expected)) == expected, name
