@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,8 @@ def test_what_hangs_fails_its_row_and_no_other(tmp_path: Path) -> None:
         }
         command = [sys.executable, "-m", "pytest", "-p", "clients.conftest", "-p", "no:cacheprovider", "-q", tmp_path]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        registry.settimeout(60)
-        with registry.accept()[0] as asked:
+        registry.settimeout(0.1)
+        with suppress(TimeoutError), registry.accept()[0] as asked:  # unless it was ended before it could ask
             asked.settimeout(60)
             while asked.recv(4096):  # until npm has ended
                 pass
