@@ -45,6 +45,8 @@ SILENT_S = 1.5
 """How long a leader may send nothing while requests wait, before brokers are asked whether another one leads by now."""
 LOOK_S = 1.0
 """How often one of several brokers is looked at for that."""
+ALONE_S = 10.0
+"""How often a client that knows one broker asks it for others: once that is lost, no other one can be asked."""
 _UNKNOWN = errors.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _COORDINATOR_IS_ELSEWHERE = (errors.NotCoordinator, errors.CoordinatorNotAvailable, BrokerUnavailable)
 
@@ -272,9 +274,9 @@ class Cluster:
             self.refresh_soon([topic])
 
     def refresh_soon(self, topics: Iterable[str]) -> None:
-        """Request these topics' metadata in the background; `on_change` is called when the response has come."""
+        """Request the brokers, and these topics' metadata, in the background; then `on_change` is called."""
         self._stale.update(topics)
-        if self._refreshing is None and self._stale and not self._is_closed:
+        if self._refreshing is None and not self._is_closed:
             self._refreshing = asyncio.create_task(self._refresh(), name="warmlog metadata")
 
     # --- failures that are retried ------------------------------------------------------------------------------
@@ -505,8 +507,8 @@ class Cluster:
             if not is_unknown or asked >= len(self._brokers):
                 break
             await asyncio.sleep(REFRESH_PAUSE_S)  # a broker may be late to hear of a topic
-        if self._has_several and self._look is None and not self._is_closed:
-            self._look = self.home.loop.call_later(LOOK_S, self._look_for_silence)
+        if self._look is None and not self._is_closed:
+            self._look_later()
         for topic in metadata.topics:
             if (error := topic_error(topic)) is not None:
                 self._topics.pop(topic.name, None)
@@ -519,12 +521,19 @@ class Cluster:
                 self._led.update(self._brokers[node_id] for node_id in leaders if node_id in self._brokers)
         return metadata
 
-    def _look_for_silence(self) -> None:
+    def _look_later(self) -> None:
+        self._look = self.home.loop.call_later(LOOK_S if self._has_several else ALONE_S, self._look_around)
+
+    def _look_around(self) -> None:
         """Ask for metadata if a leader is silent, and leave one that leads nothing any more: it hangs, or is cut off.
 
-        What waits for it is lost, and sent to the leaders that are known by then.
+        What waits for it is lost, and sent to the leaders that are known by then. A single broker is asked for others.
         """
-        self._look = self.home.loop.call_later(LOOK_S, self._look_for_silence)
+        self._look_later()
+        if not self._has_several:
+            if any(link.connection is not None for link in self._links.values()):
+                self.refresh_soon([])
+            return
         for link in filter(_is_silent, self._led):
             led = [
                 topic.name
@@ -538,7 +547,7 @@ class Cluster:
 
     async def _refresh(self) -> None:
         try:
-            while self._stale:
+            while True:
                 names, self._stale = sorted(self._stale), set()
                 try:
                     await self._ask_metadata(names)
@@ -546,6 +555,8 @@ class Cluster:
                     self._stale.update(names)
                 self._on_change()
                 await asyncio.sleep(REFRESH_PAUSE_S * random.uniform(0.8, 1.2))  # noqa: S311
+                if not self._stale:
+                    break
         finally:
             self._refreshing = None
 

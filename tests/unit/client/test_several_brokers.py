@@ -461,6 +461,23 @@ async def test_who_looks_for_a_coordinator_knows_all_brokers_when_it_is_gone(thr
     assert asked(three, m.OffsetCommitRequest) == [1, 0, 1]
 
 
+async def test_a_client_from_when_there_was_one_broker_knows_the_others_when_that_is_gone(
+    three: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even one that has been idle since, and that names no topic: as a member when its broker becomes a cluster."""
+    monkeypatch.setattr(transport, "ALONE_S", 0.05)
+    offsets(three)
+    others = [three.brokers.pop() for _ in range(2)]
+    async with Cluster(three.brokers[0].address, OPTIONS) as client:
+        await client.call(committing(), m.OffsetCommitResponse)
+        three.brokers += reversed(others)
+        await until(lambda: len(client.addresses) == 3)
+        await three.brokers[0].stop()
+        three.coordinate(2, "g")
+        await client.call(committing(), m.OffsetCommitResponse)
+    assert asked(three, m.OffsetCommitRequest) == [1, 0, 1]
+
+
 async def test_admin_moves_a_partition_where_it_is_led_and_lists_the_directories_of_all(three: FakeCluster) -> None:
     three.lead(2, 1)
     moved = m.AlterReplicaLogDirsResponse([m.AlteredReplicaLogDir("t", 0, 0, "")])
