@@ -44,10 +44,12 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     if not hasattr(getattr(item, "module", None), "CLIENT"):
         return (yield)
 
-    def end(*_: object) -> None:
-        raise RowTimeout(f"after {ROW_TIMEOUT_S:.0f} s")
+    limit_s = getattr(item.module, "ROW_TIMEOUT_S", ROW_TIMEOUT_S)  # type: ignore[attr-defined]
 
-    ends_s = item.config.stash[_ENDS_S].setdefault(item.path, time.monotonic() + ROW_TIMEOUT_S)
+    def end(*_: object) -> None:
+        raise RowTimeout(f"after {limit_s:.0f} s")
+
+    ends_s = item.config.stash[_ENDS_S].setdefault(item.path, time.monotonic() + limit_s)
     before = signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, max(0.001, ends_s - time.monotonic()))
     try:

@@ -23,9 +23,8 @@ test_second = test_first
 """
 HANGING = """
 import time
-from clients import conftest
 CLIENT = "hanging"
-conftest.ROW_TIMEOUT_S = 0.5
+ROW_TIMEOUT_S = 0.5
 def test_first():
     time.sleep(600)
 test_second = test_first
@@ -60,5 +59,5 @@ def test_what_hangs_fails_its_row_and_no_other(tmp_path: Path) -> None:
         "| hanging | 0 of 2 |  | first, second ",
         "| well | 1 of 1 | it works |  ",
     ], done.stdout + done.stderr
-    assert "npm: Command" in done.stdout
+    assert "npm: Command" in done.stdout, done.stdout
     assert "RowTimeout: after" in done.stdout
