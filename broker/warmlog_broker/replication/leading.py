@@ -132,8 +132,11 @@ def may_be_others(replica: Replica, fetch: ev.Fetch) -> bool:
 
 
 def must_refill(replica: Replica, fetch: ev.Fetch) -> bool:
-    """Return whether the follower may have what this log has removed together with its tombstone."""
-    return replica.log.start < fetch.offset < replica.removed_below > fetch.refilled_below
+    """Return whether the follower may have what this log has removed together with its tombstone.
+
+    One that has nothing yet must know, too, what was removed: it may lead others later that have it.
+    """
+    return fetch.offset < replica.removed_below > fetch.refilled_below
 
 
 def answer(replica: Replica, fetch: ev.Fetch, now_ms: int) -> ev.Answer:

@@ -251,6 +251,29 @@ async def test_a_replica_that_was_refilled_refills_others_after_its_restart_too(
     assert room.content(4) == room.content(3)
 
 
+async def test_a_replica_that_was_new_refills_others_even_if_one_answer_has_filled_it(room: Room) -> None:
+    record = PartitionRecord(leader=1, leader_epoch=0, replicas=(1, 2, 3), isr=(1,), min_isr=1)
+    await room.etcd.txn([], [Put(room.keys.partition(*KEY), to_bytes(record))])
+    await room.start(1)
+    await room.start(3)
+    for number in range(3):
+        await room.produce(b"old-%d" % number)
+    await room.until(lambda: in_sync(room, 1, 3))
+    await room.agree(1, 3)
+    await room.stop(3)
+    await room.until(lambda: in_sync(room, 1))
+    for number in range(5):
+        await room.produce(b"new-%d" % number)
+    room.partitions[1].log.compaction.first_dirty_offset = 6  # as if keys were gone with their tombstones
+    await room.start(2)
+    await room.until(lambda: in_sync(room, 1, 2))
+    await room.stop(1)
+    await room.led(by=2)
+    await room.start(3)
+    await room.until(lambda: in_sync(room, 2, 3))
+    assert room.partitions[3].log.compaction.removed_below == 6
+
+
 async def new_replica_of_a_log_that_begins_within_a_batch(room: Room) -> None:
     """Broker 1 leads the log, whose batches begin at 0, 3 and 6, and which starts at 4; broker 2 has nothing."""
     record = PartitionRecord(leader=1, leader_epoch=0, replicas=(1, 2), isr=(1,), min_isr=1)

@@ -519,6 +519,7 @@ class FakeBroker:
                 cut()
                 self.world.truth.changed(self, end)
                 self.do(ev.Cut(disk.bounds))
+                self.do(ev.Compacted(disk.removed_below))
 
         self.soon(self.world.flush_delay(), done)
 

@@ -101,7 +101,8 @@ class FakeDisk:
         self.entries = [None] * start
         self.epochs = LeaderEpochs()
         self.damaged, self.is_known_damaged = set(), False
-        self.start, self.removed_below, self.waits_for_base = start, removed_below, waits_for_base
+        self.start, self.waits_for_base = start, waits_for_base
+        self.removed_below = max(self.removed_below, removed_below)
         self._after_cut(start)
         self.flushed = self.high_watermark = self.stored_high_watermark = start
 
