@@ -215,7 +215,8 @@ def _old_directory(world: "World", broker: FakeBroker, chance: Random) -> None:
         broker.disk = None
         broker.directories[world.topic_id] = f"other directory of {broker.node}"
     else:
-        if kept[1].topic_id != world.topic_id:
+        is_used = kept[1].directory == broker.directories.get(world.topic_id)  # an image has brought it back before
+        if kept[1].topic_id != world.topic_id or is_used:
             return
         broker.crash()
         broker.disk = kept[1].copy()

@@ -88,14 +88,14 @@ class Truth:
         self.check_strong_isr(topic_id)
 
     def _recover(self, topic: TopicTruth, leader: int) -> None:
-        """An operator takes what this leader has for what is committed."""
+        """An operator takes for committed what this leader has flushed of that, and its high watermark."""
         disk = self.world.brokers[leader].disk
         assert disk is not None
         end = next(
-            (at for at, entry in enumerate(topic.committed) if at >= disk.end or _differ(entry, disk.entries[at])),
+            (at for at, entry in enumerate(topic.committed) if at >= disk.flushed or _differ(entry, disk.entries[at])),
             len(topic.committed),
         )
-        del topic.committed[end:]
+        topic.committed[end:] = disk.entries[end : disk.high_watermark]
         topic.able.clear()
         topic.sequences = {entry.producer: entry.sequence for entry in topic.committed if entry is not None}
         topic.acknowledged = {key: offset for key, offset in topic.acknowledged.items() if offset < end}
