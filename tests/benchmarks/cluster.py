@@ -152,6 +152,8 @@ def main() -> None:
     parser.add_argument("--refill-mib", type=int, default=512, help="how much is filled again (default: 512)")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)} (default: all)")
     options = parser.parse_args()
+    if unknown := {*options.parts.split(",")} - PARTS.keys():
+        parser.error(f"--parts: {', '.join(sorted(unknown))} is none of {', '.join(PARTS)}")
     with tempfile.TemporaryDirectory(prefix="warmlog-bench-cluster-") as directory:
         for part in options.parts.split(","):
             for line in PARTS[part](Path(directory) / part, options):
