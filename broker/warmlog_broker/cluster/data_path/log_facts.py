@@ -13,8 +13,10 @@ def epochs_of(log: Log) -> tuple[tuple[int, int], ...]:
 
 
 def bounds_of(log: Log, partition: Partition) -> Bounds:
-    """Return the bounds of a log as a replica knows them: it ends at its start, if it waits for the batch that holds
-    that, and is to begin where that does."""
+    """Return the bounds of a log as a replica knows them.
+
+    One that waits for the batch that holds its start, and is to begin where that batch does, ends at its start.
+    """
     start, end = log.log_start_offset, max(log.log_start_offset, log.log_end_offset)
     flushed = end if partition.config.write_caching else max(start, log.recovery_point)
     high_watermark = max(start, min(log.high_watermark, flushed))
