@@ -53,13 +53,13 @@ class Member:
         self._directories = directories
         self.view = View(self._etcd, Keys(config.cluster_id), config.node_id)
         self.store = EtcdStore(self._etcd, self.view, config.topic_defaults)
-        self.cluster_view = EtcdClusterView(self.view)
         described = Registration(
             endpoints={each.name: each.advertised or (each.host, ports[each.name]) for each in config.all_listeners},
             peer_listener=config.peer_listener.name,
             directories=sorted(each.directory_id.hex for each in directories.live),
             rack=config.rack,
         )
+        self.cluster_view = EtcdClusterView(self.view, described)
         self.session = Session(self._etcd, self.view, node, described, config.broker_session_timeout_ms)
         self.replicating = Replicating(config, self._etcd, self.view, self.session, node)
         self._are_disks_old = False

@@ -342,12 +342,13 @@ def _session(registered: Registered) -> ev.Session:
 
 
 class EtcdClusterView:
-    """The cluster as clients see it: the brokers that are registered, and the records of partitions."""
+    """The cluster as clients see it: this broker and those that are registered, and the records of partitions."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, described: Registration) -> None:
         self.cluster_id = view.keys.cluster_id
         self.node_id = view.node
         self._view = view
+        self._described = described
 
     @property
     def controller_id(self) -> int:
@@ -355,11 +356,15 @@ class EtcdClusterView:
         return min(self._view.brokers, default=self.node_id)
 
     def brokers(self, listener: str) -> list[BrokerAddress]:
-        """As `ClusterView.brokers`: those that have a listener of this name."""
+        """As `ClusterView.brokers`: those that have a listener of this name.
+
+        This broker is always one, also while it registers again: clients of Kafka's give up if there is none.
+        """
+        values = {self.node_id: self._described} | {node: each.value for node, each in self._view.brokers.items()}
         return [
-            BrokerAddress(node, *each.value.endpoints[listener], each.value.rack)
-            for node, each in sorted(self._view.brokers.items())
-            if listener in each.value.endpoints
+            BrokerAddress(node, *value.endpoints[listener], value.rack)
+            for node, value in sorted(values.items())
+            if listener in value.endpoints
         ]
 
     def leadership(self, topic_id: bytes, number: int, _here: Partition | None) -> Leadership:

@@ -16,7 +16,7 @@ from warmlog_broker.cluster.keys import Keys, NodeValue, Registration, to_bytes
 from warmlog_broker.cluster.replicating import Replicating
 from warmlog_broker.cluster.session import NodeInUse, Session
 from warmlog_broker.cluster.start import are_disks_old
-from warmlog_broker.cluster.view import View
+from warmlog_broker.cluster.view import EtcdClusterView, View
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.loader import StartRefused
 from warmlog_broker.etcd.coordination import Outcome, Put
@@ -92,6 +92,18 @@ async def test_a_registration_under_another_broker_epoch_is_asked_for(etcd: Fake
         broker.session.begin()
         broker.session.renew()
         await until(lambda: broker.session.broker_epoch > first)
+
+
+async def test_clients_are_told_of_this_broker_while_none_is_registered(etcd: FakeCoordination, tmp_path: Path) -> None:
+    """aiokafka fails with "Did we not perform bootstrap?" if its first metadata has no brokers."""
+    async with broker_on(etcd, tmp_path / "d") as broker:
+        await broker.start()
+        told = EtcdClusterView(broker.view, DESCRIBED)
+        registered = told.brokers("default")
+        etcd.end(next(iter(etcd._leases)))
+        await until(lambda: not broker.view.brokers)
+        assert told.brokers("default") == registered == [(1, "h", 1, "r")]
+        assert told.brokers("kafka") == []
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3, 4])
