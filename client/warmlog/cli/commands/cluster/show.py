@@ -48,7 +48,7 @@ def status(place: Place, as_json: bool) -> None:
                 *([("away", ", ".join(map(str, away)))] if away else []),
                 ("feature level", str(view.level)),
                 ("topics", f"{counted(len(view.state.topics), 'topic')}, {counted(count, 'partition')}"),
-                ("partitions", f"{counted(len(wrong), 'is', 'are')} not as it should be" if wrong else "all in sync"),
+                ("partitions", f"{counted(len(wrong), 'needs', 'need')} attention" if wrong else "all in sync"),
             ]
         )
         if wrong:
