@@ -96,7 +96,7 @@ class RecoveryPlace(Place):
         self.rules = rules
         self._epochs = epochs
         self._report = report
-        self._base_offset = 0
+        self._base_offset = next_offset
         self.lacks_epochs = False
         """Whether the file of epochs stops too early: it lacks that of a batch that was flushed together with it."""
 

@@ -116,6 +116,15 @@ def test_the_check_finds_what_is_missing_up_to_the_point(room: LogRoom) -> None:
     assert (damage.first_offset, damage.next_offset, damage.position) == (5, 8, 5 * BATCH)
 
 
+def test_the_check_finds_nothing_in_a_sound_log_with_large_offsets(room: LogRoom) -> None:
+    """A segment holds offsets up to 2^31 - 1 after its base offset, not after 0."""
+    room.log.local.roll(room.now_ms, 2**32)
+    fill(room, 0, 8)
+    take_point(room)
+    room.crash()
+    assert present(room.log.local.unchecked).check(lambda _: None) == []
+
+
 def test_what_was_cut_since_is_not_reported(room: LogRoom) -> None:
     fill(room, 0, 8)
     take_point(room)
