@@ -4,6 +4,7 @@ A name is the base offset in 20 digits and a kind; a suffix such as `.deleted` m
 deleted first: without it, the next start removes the others.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -28,8 +29,12 @@ def split_name(name: str) -> tuple[int, str]:
 
 
 def base_offsets_in(directory: Path) -> list[int]:
-    """The base offsets of the `.log` files in a partition's directory, in order."""
-    return sorted(int(path.stem) for path in directory.glob(f"{'[0-9]' * 20}{LOG_KIND}"))
+    """The base offsets of the `.log` files in a partition's directory, in order; none if that cannot be read."""
+    try:
+        names = os.listdir(directory)  # noqa: PTH208 - a start after a crash asks for each partition
+    except OSError:
+        return []
+    return sorted(base_offset for base_offset, kind in map(split_name, names) if kind == LOG_KIND)
 
 
 class DelayedDeletions:
