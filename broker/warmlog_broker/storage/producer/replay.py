@@ -6,7 +6,6 @@ are not validated again. Damaged batches are skipped.
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
@@ -29,6 +28,8 @@ MARKER_BYTES = 64 * 1024
 """A larger control batch, stored or decompressed, is not decoded: markers take 80 bytes, and a replay may run on the
 event loop."""
 
+_new_tuple = tuple.__new__
+
 
 class WalkedBatch(NamedTuple):
     segment: LogSegment
@@ -40,15 +41,14 @@ def walk_batches(
     segments: LogSegments, from_offset: int, log_end_offset: int, damage: Sequence[Damage] = ()
 ) -> Iterator[WalkedBatch]:
     """Yield each batch with offsets from `from_offset` on that is not damaged."""
-    damaged: set[tuple[Path, int]] = {(each.path, each.position) for each in damage}
     for segment in segments.values(from_offset, log_end_offset + 1):
+        damaged = {each.position for each in damage if each.path == segment.path}
         start = 0 if from_offset <= segment.base_offset else _start_in(segment, from_offset)
         for found in scan(segment.records, start, place_in_segment(segment.base_offset)):
-            if isinstance(found, Damage):
-                continue
-            header, position = found
-            if header.last_offset >= from_offset and (segment.path, position) not in damaged:
-                yield WalkedBatch(segment, header, position)
+            if isinstance(found, tuple):
+                header, position = found
+                if header.base_offset + header.last_offset_delta >= from_offset and position not in damaged:
+                    yield _new_tuple(WalkedBatch, (segment, header, position))
 
 
 def _start_in(segment: LogSegment, from_offset: int) -> int:

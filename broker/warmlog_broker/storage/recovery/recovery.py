@@ -32,13 +32,14 @@ from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords
 from warmlog_broker.storage.segment.scan import Damage, Place, header_at, scan
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_indexes import IndexBuilder
-from warmlog_protocol.batch.header import MAGIC_ROWS, NO_OFFSET, BatchHeader
+from warmlog_protocol.batch.header import MAGIC_COLUMNS, MAGIC_ROWS, NO_OFFSET, BatchHeader
 
 logger = logging.getLogger(__name__)
 
 CUT_SUFFIX = ".cut"
 
-_COPY_BYTES = 1024 * 1024
+_MOST_OFFSETS = MAX_RELATIVE_OFFSET + 1
+_STEP_BYTES = 1024 * 1024
 
 
 class RecoveryReport(Struct):
@@ -92,7 +93,7 @@ class RecoveryPlace(Place):
 
     def __init__(self, next_offset: int, rules: RecoveryRules, epochs: LeaderEpochs, report: RecoveryReport) -> None:
         super().__init__(next_offset, rules.recovery_point)
-        self._follows_rows = False
+        self._last_magic = MAGIC_COLUMNS
         self.rules = rules
         self._epochs = epochs
         self._report = report
@@ -108,7 +109,20 @@ class RecoveryPlace(Place):
     def is_above_recovery_point(self) -> bool:
         return self.next_offset >= self.end_offset
 
-    def why_not(self, header: BatchHeader, records: FileRecords, position: int, /) -> str:
+    def admit(self, header: BatchHeader, records: FileRecords, position: int, /) -> str:
+        base_offset = header.base_offset
+        next_offset = base_offset + header.last_offset_delta + 1
+        continues = base_offset == self.next_offset and header.partition_leader_epoch == self._epochs.latest_epoch
+        if not continues or not self._base_offset <= base_offset < next_offset <= self._base_offset + _MOST_OFFSETS:
+            reason = self._why_not(header, records, position)
+            if reason:
+                return reason
+            self.learn_epoch(header)
+        self.next_offset = next_offset
+        self._last_magic = header.magic
+        return ""
+
+    def _why_not(self, header: BatchHeader, records: FileRecords, position: int) -> str:
         base_offset, expected = header.base_offset, self.next_offset
         if not 0 <= base_offset - self._base_offset <= header.last_offset - self._base_offset <= MAX_RELATIVE_OFFSET:
             return f"offsets {base_offset} to {header.last_offset} are outside of this segment"
@@ -127,11 +141,6 @@ class RecoveryPlace(Place):
                 return f"leader epoch {epoch}, the partition's newest is {most}"
         return ""
 
-    def accept(self, header: BatchHeader) -> None:
-        self.learn_epoch(header)
-        self.next_offset = header.next_offset
-        self._follows_rows = header.magic == MAGIC_ROWS
-
     def learn_epoch(self, header: BatchHeader) -> None:
         """Take over the epoch of a batch."""
         latest = self._epochs.latest_epoch
@@ -145,7 +154,8 @@ class RecoveryPlace(Place):
 
     def is_hole(self, end: int) -> bool:
         """Whether batches are lost if a segment ends here and the next one begins at `end`."""
-        return self.rules.has_dense_offsets and not (self._follows_rows and end <= self.rules.gaps.rows_up_to)
+        follows_rows = self._last_magic == MAGIC_ROWS
+        return self.rules.has_dense_offsets and not (follows_rows and end <= self.rules.gaps.rows_up_to)
 
     def _is_gap_damage(self, header: BatchHeader) -> bool:
         if not self.rules.has_dense_offsets:
@@ -343,18 +353,25 @@ def recover_segment(
     builder = segment.begin_recovery() if resumed is None else resumed.builder
     place.enter(segment)
     valid_bytes, reason = records.size_bytes, ""
+    batches = damaged_bytes = 0
+    counted_up_to = start
     for found in scan(records, start, place, checks_crc=True):
-        if not isinstance(found, Damage):
+        if isinstance(found, tuple):
             header, position = found
             builder.add(header, position)
-            report.checked_batches += 1
-            report.checked_bytes += header.size_bytes
-            place.rules.after_bytes(header.size_bytes)
+            batches += 1
+            if position - counted_up_to >= _STEP_BYTES:
+                place.rules.after_bytes(position - counted_up_to)
+                counted_up_to = position
         elif found.first_offset < place.end_offset:
             report.damage.append(found)
+            damaged_bytes += found.end_position - found.position
             builder.must_index_next_batch()
         else:
             valid_bytes, reason = found.position, str(found.cause())
+    place.rules.after_bytes(valid_bytes - counted_up_to)
+    report.checked_batches += batches
+    report.checked_bytes += valid_bytes - start - damaged_bytes
     kept_in = None
     if reason and keep_cut_bytes_in is not None:
         try:
@@ -378,8 +395,8 @@ def keep_bytes(records: FileRecords, start: int, copy: Path) -> Path | None:
     if end == start:
         return None
     with copy.open("xb") as target:
-        for position in range(start, end, _COPY_BYTES):
-            target.write(records.read(position, min(_COPY_BYTES, end - position)))
+        for position in range(start, end, _STEP_BYTES):
+            target.write(records.read(position, min(_STEP_BYTES, end - position)))
         target.flush()
         os.fsync(target.fileno())
     return copy

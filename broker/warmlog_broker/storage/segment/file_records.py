@@ -146,21 +146,22 @@ def chain(
             header = read_header(chunk, at)
         except CorruptBatch as error:
             raise DamagedLog(path, position, str(error)) from None
-        size_bytes = header.size_bytes
+        size_bytes = header.batch_length + LENGTH_OVERHEAD_BYTES
         if position + size_bytes > end or header.base_offset <= previous_offset:
             raise DamagedLog(path, position, _reason(chunk, at, position, end, previous_offset))
         if checks_crc:
             if at + size_bytes > len(chunk) and size_bytes <= CHECK_CHUNK_BYTES:
                 chunk, chunk_start, at = _pread(file.fd, CHECK_CHUNK_BYTES, position), position, 0
-            _check_batch(file, path, header, position, chunk, at)
+            _check_batch(file, path, header, position, chunk, at, size_bytes)
         yield header, position
-        previous_offset = header.last_offset
+        previous_offset = header.base_offset + header.last_offset_delta
         position += size_bytes
 
 
-def _check_batch(file: OpenFile, path: str | Path, header: BatchHeader, position: int, chunk: bytes, at: int) -> None:
+def _check_batch(
+    file: OpenFile, path: str | Path, header: BatchHeader, position: int, chunk: bytes, at: int, size_bytes: int
+) -> None:
     """Raise DamagedLog for a wrong CRC or magic. The batch is at index `at` of `chunk`, which may end within it."""
-    size_bytes = header.size_bytes
     if at + size_bytes <= len(chunk):
         crc = crc32c(chunk[at + CRC_START : at + size_bytes])
     else:

@@ -66,15 +66,14 @@ class Place:
         self.end_offset = end_offset
         """Exclusive: no batch has it or a later one, and after damage none is looked for."""
 
-    def why_not(self, header: BatchHeader, _records: FileRecords, _position: int, /) -> str:
-        """Say why the batch cannot be here; empty if it can. The scan then takes it for damage."""
-        if header.base_offset < self.next_offset or header.last_offset >= self.end_offset:
+    def admit(self, header: BatchHeader, _records: FileRecords, _position: int, /) -> str:
+        """Move past the batch and return ""; or say why it cannot be here, and the scan takes it for damage."""
+        next_offset = header.base_offset + header.last_offset_delta + 1
+        if header.base_offset < self.next_offset or next_offset > self.end_offset:
             expected = f"expected from {self.next_offset} to {self.end_offset - 1}"
             return f"offsets {header.base_offset} to {header.last_offset}, {expected}"
+        self.next_offset = next_offset
         return ""
-
-    def accept(self, header: BatchHeader) -> None:
-        self.next_offset = header.next_offset
 
     def take_back(self, next_offset: int) -> None:
         """Forget the last batch, which the one after it contradicts: the next one may begin with `next_offset`."""
@@ -94,14 +93,14 @@ def scan(
         held: tuple[BatchHeader, int] | None = None
         before_held = place.next_offset
         try:
-            for header, position in records.batches(start, checks_crc=checks_crc):
-                reason = place.why_not(header, records, position)
+            for found in records.batches(start, checks_crc=checks_crc):
+                before_found = place.next_offset
+                reason = place.admit(found[0], records, found[1])
                 if reason:
-                    raise DamagedLog(records.path, position, reason)
+                    raise DamagedLog(records.path, found[1], reason)
                 if held is not None:
                     yield held
-                held, before_held = (header, position), place.next_offset
-                place.accept(header)
+                held, before_held = found, before_found
         except DamagedLog as damaged:
             error = damaged
         if held is not None:

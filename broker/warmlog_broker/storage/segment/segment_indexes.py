@@ -26,7 +26,7 @@ from warmlog_broker.storage.index.time_index import TimeIndex, TimestampOffset
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords
 from warmlog_broker.storage.segment.scan import Damage, Place, scan
-from warmlog_protocol.batch.header import NO_TIMESTAMP, BatchHeader
+from warmlog_protocol.batch.header import CONTROL_BIT, LENGTH_OVERHEAD_BYTES, NO_TIMESTAMP, BatchHeader
 from warmlog_protocol.errors import StorageError
 
 logger = logging.getLogger(__name__)
@@ -457,19 +457,18 @@ class IndexBuilder:
 
     def add(self, header: BatchHeader, position: int) -> None:
         """Add the next batch: it gets an entry if enough bytes are between it and the last one that has an entry."""
-        last_offset = header.last_offset
         self.has_batches = True
         if header.max_timestamp_ms > self.largest.timestamp_ms:
-            self.largest = TimestampOffset(header.max_timestamp_ms, last_offset)
-        if header.is_control:
+            self.largest = TimestampOffset(header.max_timestamp_ms, header.last_offset)
+        if header.attributes & CONTROL_BIT:
             self.has_control_batches = True
         if self.bytes_since_last_entry > self._interval_bytes and not self._has_failed:
             try:
-                self._indexes.add(last_offset, position, self.largest)
+                self._indexes.add(header.last_offset, position, self.largest)
                 self.bytes_since_last_entry = 0
             except OSError as error:
                 self._fail(error)
-        self.bytes_since_last_entry += header.size_bytes
+        self.bytes_since_last_entry += header.batch_length + LENGTH_OVERHEAD_BYTES
 
     def must_index_next_batch(self) -> None:
         """Give the next batch an entry, because it cannot be reached from the batch before it."""

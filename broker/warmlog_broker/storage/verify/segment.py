@@ -115,7 +115,8 @@ class LogWalk:
 class _AnyPlace(Place):
     """Accepts any batch: the verification reports its offsets, and still checks the rest of it."""
 
-    def why_not(self, _header: BatchHeader, _records: FileRecords, _position: int, /) -> str:
+    def admit(self, header: BatchHeader, _records: FileRecords, _position: int, /) -> str:
+        self.next_offset = header.next_offset
         return ""
 
 
