@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import click
 
 from warmlog.cli.terminal.exits import CommandFailed, checked
-from warmlog.cli.terminal.options import broker_option
+from warmlog.cli.terminal.options import broker_option, chosen_broker
 from warmlog.cli.terminal.output import note
 from warmlog.cli.terminal.paths import FILE
 from warmlog.cli.terminal.profile import chosen_profile, login_options
@@ -54,7 +54,6 @@ def console(
     is_read_only: bool | None,
     decoder: str | None,
     opens: bool | None,
-    broker: str,
 ) -> None:
     """Show topics, records, groups and the broker in a browser, until Ctrl-C.
 
@@ -85,7 +84,7 @@ def console(
     may_change = None if is_read_only is None else not is_read_only
     function = None if decoder is None else checked("--decoder", _function, decoder)
     serve(
-        Settings(broker, connection, login, may_change, function),
+        Settings(chosen_broker(), connection, login, may_change, function),
         Place(host, port, tls_cert, tls_key, urls, root_path),
         on_ready=note,
         opens=sys.stdout.isatty() if opens is None else opens,

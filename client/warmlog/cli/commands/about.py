@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from warmlog.cli.terminal.options import broker_choice, client_options
-from warmlog.cli.terminal.output import json_line, line, table
+from warmlog.cli.terminal.options import broker_choice, client_options, print_result
+from warmlog.cli.terminal.output import line, table
 from warmlog.cli.terminal.profile import PASSWORD_FILE_KEY, chosen_profile
 
 COMPLETION_VARIABLE = "_WARMLOG_COMPLETE"
@@ -56,7 +56,7 @@ def completion(context: click.Context, shell: str) -> None:
 @click.command()
 @click.pass_context
 @client_options
-def profile(context: click.Context, broker: str, as_json: bool) -> None:
+def profile(context: click.Context) -> None:
     """Show the broker and the connection options that commands use, and where they come from.
 
     \b
@@ -74,7 +74,7 @@ def profile(context: click.Context, broker: str, as_json: bool) -> None:
     from warmlog_transport.options import SECRETS, ConnectionOptions
 
     found = chosen_profile()
-    choice = broker_choice(context, broker)
+    choice = broker_choice(context)
     rows: list[tuple[str, Any, str]] = [("broker", choice.address, choice.origin)]
     for field in fields(ConnectionOptions):
         is_in_file = field.name == "password" and PASSWORD_FILE_KEY in found.settings
@@ -86,8 +86,6 @@ def profile(context: click.Context, broker: str, as_json: bool) -> None:
         elif is_set and key in SECRETS:
             value = "(hidden)"
         rows.append((field.name, value, found.origins[key] if is_set else "default"))
-    if as_json:
-        settings = {name: {"value": value, "origin": origin} for name, value, origin in rows}
-        json_line({"file": found.path, "profile": found.name, "settings": settings})
-    else:
-        table(("setting", "value", "from"), rows)
+    settings = {name: {"value": value, "origin": origin} for name, value, origin in rows}
+    document = {"file": found.path, "profile": found.name, "settings": settings}
+    print_result(document, lambda: table(("setting", "value", "from"), rows))

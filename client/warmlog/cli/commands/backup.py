@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from warmlog.cli.terminal.options import json_option
-from warmlog.cli.terminal.output import counted, json_line, line
+from warmlog.cli.terminal.options import json_option, print_result
+from warmlog.cli.terminal.output import counted, line
 from warmlog.cli.terminal.paths import DIRECTORY, NEW_DIRECTORY
 from warmlog.cli.terminal.status import Status
 from warmlog.cli.terminal.tables import human_size
@@ -27,7 +27,7 @@ from warmlog.cli.terminal.tables import human_size
 )
 @click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Afterwards remove all but the newest N.")
 @json_option
-def backup(directory: Path, data_dir: Path, keep: int | None, as_json: bool) -> None:
+def backup(directory: Path, data_dir: Path, keep: int | None) -> None:
     """Back up all data of a broker on this machine, while it runs or not.
 
     Files that did not change since the last backup in DIR are linked to it, and those that are never written again to
@@ -37,15 +37,13 @@ def backup(directory: Path, data_dir: Path, keep: int | None, as_json: bool) -> 
 
     with _progress("copying") as tell:
         made = back_up(data_dir, directory, now_ms=time.time_ns() // 1_000_000, keep=keep, on_copied=tell)
-    if as_json:
-        json_line({**made._asdict(), "path": str(made.path), "removed": [str(path) for path in made.removed]})
-        return
-    line(
+    removed = [str(path) for path in made.removed]
+    said = (
         f"{made.path}: {counted(made.partitions, 'partition')}, {counted(made.files, 'file')}, "
         f"{human_size(made.size_bytes)}: {human_size(made.copied_bytes)} copied, {human_size(made.linked_bytes)} linked"
     )
-    for path in made.removed:
-        line(f"removed {path}")
+    document = {**made._asdict(), "path": str(made.path), "removed": removed}
+    print_result(document, lambda: line("\n".join([said, *(f"removed {path}" for path in removed)])))
 
 
 @click.command()
@@ -61,7 +59,7 @@ def backup(directory: Path, data_dir: Path, keep: int | None, as_json: bool) -> 
     help="A new or empty directory for each data directory of the backup, in their order. Repeatable.",
 )
 @json_option
-def restore(directory: Path, data_dir: tuple[Path, ...], as_json: bool) -> None:
+def restore(directory: Path, data_dir: tuple[Path, ...]) -> None:
     """Restore a backup made by `warmlog backup`, and compare each file with its checksum.
 
     The backup is only read. Run it as the broker's user, or change the owner of the directories afterwards.
@@ -73,11 +71,9 @@ def restore(directory: Path, data_dir: tuple[Path, ...], as_json: bool) -> None:
     with _progress("restoring") as tell:
         manifest = run(backup, data_dir, on_copied=tell)
     size_bytes = sum(entry.size_bytes for entry in manifest.files.values())
-    if as_json:
-        paths = [str(path) for path in data_dir]
-        json_line({"backup": str(backup), "data_dirs": paths, "files": len(manifest.files), "size_bytes": size_bytes})
-        return
-    line(f"restored {backup}: {counted(len(manifest.files), 'file')}, {human_size(size_bytes)}")
+    files, paths = len(manifest.files), [str(path) for path in data_dir]
+    document = {"backup": str(backup), "data_dirs": paths, "files": files, "size_bytes": size_bytes}
+    print_result(document, lambda: line(f"restored {backup}: {counted(files, 'file')}, {human_size(size_bytes)}"))
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import click
 from click.exceptions import Exit
 
 from warmlog.cli.terminal.exits import FAILED, CommandFailed, checked
-from warmlog.cli.terminal.options import client_options, json_option, parse_setting, run_admin
-from warmlog.cli.terminal.output import counted, json_line, line, note, remark, table
+from warmlog.cli.terminal.options import client_options, json_option, parse_setting, print_result, run_admin
+from warmlog.cli.terminal.output import counted, line, note, remark, table
 from warmlog.cli.terminal.paths import ANY_PATH
 from warmlog.cli.terminal.tables import setting_text
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("file", type=ANY_PATH, metavar="FILE", help="Settings as TOML.")
 @json_option
-def check(file: Path, as_json: bool) -> None:
+def check(file: Path) -> None:
     """Check a file of settings without a broker, and show the mistakes. The exit code is 1 if there are any.
 
     The file alone is checked: neither the environment, nor whether paths and addresses can be used.
@@ -33,12 +33,13 @@ def check(file: Path, as_json: bool) -> None:
         mistakes = mistakes_of(read_file(file))
     except InvalidConfig as error:
         raise CommandFailed(str(error)) from None
-    if as_json:
-        json_line(mistakes)
-    else:
+
+    def say() -> None:
         for mistake in mistakes:
             line(f"{file}: {mistake.message}")
         note(f"{file}: {counted(len(mistakes), 'mistake')}" if mistakes else f"{file}: no mistakes")
+
+    print_result(mistakes, say)
     if mistakes:
         raise Exit(FAILED)
 
@@ -65,13 +66,7 @@ class _Shown(NamedTuple):
 @click.option("--changed", "is_changed", is_flag=True, help="Leave out settings that have their defaults.")
 @client_options
 def show(
-    names: tuple[str, ...],
-    config: Path | None,
-    settings: tuple[str, ...],
-    is_offline: bool,
-    is_changed: bool,
-    broker: str,
-    as_json: bool,
+    names: tuple[str, ...], config: Path | None, settings: tuple[str, ...], is_offline: bool, is_changed: bool
 ) -> None:
     """Show the settings in force and where each comes from: default, file, environment, flag, or altered.
 
@@ -85,7 +80,7 @@ def show(
             name: _Shown(
                 each.value, each.source or (_NOT_GIVEN if each.is_default else "operator"), each.place, each.is_dynamic
             )
-            for name, each in run_admin(broker, lambda admin: admin.describe_broker()).items()
+            for name, each in run_admin(lambda admin: admin.describe_broker()).items()
         }
     for name in names:
         if name not in rows:
@@ -97,21 +92,17 @@ def show(
         for name, row in rows.items()
         if (not names or name in names) and not (is_changed and row.origin == _NOT_GIVEN)
     }
-    if as_json:
-        json_line({name: row._asdict() for name, row in rows.items()})
-        return
-    table(
-        ("setting", "value", "from", "alterable"),
-        [
-            (
-                name,
-                setting_text(name, row.value),
-                f"{row.origin}: {row.place}" if row.place else row.origin,
-                "yes" if row.is_dynamic else "",
-            )
-            for name, row in rows.items()
-        ],
-    )
+    cells = [
+        (
+            name,
+            setting_text(name, row.value),
+            f"{row.origin}: {row.place}" if row.place else row.origin,
+            "yes" if row.is_dynamic else "",
+        )
+        for name, row in rows.items()
+    ]
+    document = {name: row._asdict() for name, row in rows.items()}
+    print_result(document, lambda: table(("setting", "value", "from", "alterable"), cells))
 
 
 def _offline(flags: dict[str, str], file: Path | None) -> dict[str, _Shown]:
@@ -148,34 +139,30 @@ trial_option = click.option(
 @click.argument("given", nargs=-1, required=True, metavar="NAME=VALUE...", help="New values.")
 @trial_option
 @client_options
-def set_settings(given: tuple[str, ...], is_trial: bool, broker: str, as_json: bool) -> None:
+def set_settings(given: tuple[str, ...], is_trial: bool) -> None:
     """Alter settings of the running broker. They are on disk and in force when the command returns.
 
     They take precedence over the file, the environment and the command line, also after a restart, until they are
     unset. `warmlog config show` tells which are alterable. A topic's setting is the default of all topics.
     """
-    _alter(broker, dict(checked("NAME=VALUE", parse_setting, text) for text in given), [], is_trial, as_json)
+    _alter(dict(checked("NAME=VALUE", parse_setting, text) for text in given), [], is_trial)
 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", help="Names of settings.")
 @trial_option
 @client_options
-def unset_settings(names: tuple[str, ...], is_trial: bool, broker: str, as_json: bool) -> None:
+def unset_settings(names: tuple[str, ...], is_trial: bool) -> None:
     """Return altered settings to the values that the broker was started with."""
-    _alter(broker, {}, names, is_trial, as_json)
+    _alter({}, names, is_trial)
 
 
-def _alter(broker: str, wanted: Mapping[str, str], unset: Sequence[str], is_trial: bool, as_json: bool) -> None:
+def _alter(wanted: Mapping[str, str], unset: Sequence[str], is_trial: bool) -> None:
     async def alter(admin: "Admin") -> "tuple[dict[str, str], dict[str, ConfigValue]]":
         altered = await admin.alter_broker(set=wanted, unset=unset, validate_only=is_trial)
         return altered, await admin.describe_broker()
 
-    altered, found = run_admin(broker, alter)
-    if as_json:
-        json_line(altered)
-    elif is_trial:
-        note("the broker would accept it; nothing is altered")
-    else:
-        settings = [f"{name}={setting_text(name, found[name].value)}" for name in (*wanted, *unset)]
-        note(f"altered the broker: {', '.join(settings)}")
+    altered, found = run_admin(alter)
+    settings = [f"{name}={setting_text(name, found[name].value)}" for name in (*wanted, *unset)]
+    done = f"altered the broker: {', '.join(settings)}"
+    print_result(altered, lambda: note("the broker would accept it; nothing is altered" if is_trial else done))

@@ -14,6 +14,7 @@ import click
 
 from warmlog.cli.terminal.exits import CommandFailed, checked
 from warmlog.cli.terminal.options import (
+    chosen_broker,
     client_options,
     connection,
     group_names,
@@ -22,6 +23,7 @@ from warmlog.cli.terminal.options import (
     show_warnings,
     to_option,
     topics_argument,
+    wants_json,
 )
 from warmlog.cli.terminal.output import output_watched, write_shown
 
@@ -100,8 +102,6 @@ def consume(
     partition: int | None,
     group: str | None,
     is_committed: bool,
-    broker: str,
-    as_json: bool,
 ) -> None:
     """Print the records of topics, from --from to --to, or without end.
 
@@ -148,7 +148,7 @@ def consume(
         raise click.BadParameter(
             "without --tail, records are printed without end unless --to says where", param_hint="--follow"
         )
-    if as_json and template not in (None, JSON):
+    if wants_json() and template not in (None, JSON):
         raise click.BadParameter(f"--json and --format {template} contradict each other", param_hint="--json")
     first = ("earliest" if tail is None else f"-{tail}") if start is None else start
     last = "latest" if tail is not None and not is_following else end
@@ -165,8 +165,8 @@ def consume(
     from warmlog.cli.terminal.formats import batch_writer
     from warmlog.cli.terminal.status import Progress
 
-    print_batch = checked("--format", batch_writer, JSON if as_json else template or RAW)
-    login = connection()
+    print_batch = checked("--format", batch_writer, JSON if wants_json() else template or RAW)
+    broker, login = chosen_broker(), connection()
     isolation = "read_committed" if is_committed else "read_uncommitted"
     progress = Progress(shows_status=sys.stderr.isatty() and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode))
 

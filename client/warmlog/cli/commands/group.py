@@ -13,8 +13,10 @@ from warmlog.cli.terminal.options import (
     client_options,
     group_argument,
     groups_argument,
+    print_result,
     run_admin,
     topic_names,
+    wants_json,
 )
 from warmlog.cli.terminal.output import counted, escaped, facts, is_terminal, json_line, line, note, table
 from warmlog.cli.terminal.paths import DIRECTORY
@@ -52,22 +54,24 @@ def age_cell(seconds: float | None) -> Cell:
 
 @click.command()
 @client_options
-def list_groups(broker: str, as_json: bool) -> None:
+def list_groups() -> None:
     """List all consumer groups: one name a line; on a terminal with state and number of members."""
-    found = run_admin(broker, lambda admin: admin.list_groups())
-    if as_json:
-        json_line([{"name": each.name, "state": each.state, "members": each.member_count} for each in found])
-    elif is_terminal():
-        table(("group", "state", "members"), [(each.name, each.state, Count(each.member_count)) for each in found])
-    else:
-        for each in found:
-            line(escaped(each.name))
+    found = run_admin(lambda admin: admin.list_groups())
+
+    def say() -> None:
+        if is_terminal():
+            table(("group", "state", "members"), [(each.name, each.state, Count(each.member_count)) for each in found])
+        else:
+            for each in found:
+                line(escaped(each.name))
+
+    print_result([{"name": each.name, "state": each.state, "members": each.member_count} for each in found], say)
 
 
 @click.command()
 @group_argument
 @client_options
-def describe(group: str, broker: str, as_json: bool) -> None:
+def describe(group: str) -> None:
     """Show how far a group is behind in each partition, and which member reads it.
 
     Lag counts the records that are not read yet; behind is the age of the first of them. The exit code is 1 if a
@@ -77,10 +81,9 @@ def describe(group: str, broker: str, as_json: bool) -> None:
     async def ask(admin: "Admin") -> "tuple[GroupDescription, dict[TopicPartition, GroupLag]]":
         return await admin.describe_group(group), (await admin.group_lags([group]))[group]
 
-    found, lags = run_admin(broker, ask, warns=True)
-    if as_json:
-        json_line(_document(found, lags))
-    else:
+    found, lags = run_admin(ask, warns=True)
+
+    def say() -> None:
         facts([("group", found.name), *facts_of(found, lags).items()])
         has_metadata = any(lag.metadata for lag in lags.values())
         headings = PARTITION_HEADINGS if has_metadata else PARTITION_HEADINGS[:-1]
@@ -88,6 +91,8 @@ def describe(group: str, broker: str, as_json: bool) -> None:
         if rows:
             line()
             table(headings, rows)
+
+    print_result(_document(found, lags), say)
     errors = [str(lag.error) for lag in lags.values() if lag.error is not None]
     if errors:
         raise CommandFailed("; ".join(errors))
@@ -96,13 +101,10 @@ def describe(group: str, broker: str, as_json: bool) -> None:
 @click.command()
 @group_argument
 @client_options
-def members(group: str, broker: str, as_json: bool) -> None:
+def members(group: str) -> None:
     """Show the members of a group, and the partitions that each of them reads."""
-    found = run_admin(broker, lambda admin: admin.describe_group(group))
-    if as_json:
-        json_line(_member_documents(found))
-        return
-    table(MEMBER_HEADINGS, list(map(member_row, found.members)))
+    found = run_admin(lambda admin: admin.describe_group(group))
+    print_result(_member_documents(found), lambda: table(MEMBER_HEADINGS, list(map(member_row, found.members))))
 
 
 def member_row(member: "MemberDescription") -> tuple[Cell, ...]:
@@ -220,9 +222,7 @@ def _member_documents(found: "GroupDescription") -> list[dict[str, Any]]:
 )
 @click.option("--execute/--dry-run", "executes", help="Commit the new offsets, or only show them.")
 @client_options
-def reset(
-    group: str, to: str, topic: tuple[str, ...], partition: tuple[int, ...], executes: bool, broker: str, as_json: bool
-) -> None:
+def reset(group: str, to: str, topic: tuple[str, ...], partition: tuple[int, ...], executes: bool) -> None:
     """Move the committed offsets of a group without members, or show where they would be.
 
     All partitions of the topics for which the group has committed offsets are moved, or those of --topic. Offsets
@@ -242,8 +242,8 @@ def reset(
         chosen = await _partitions(admin, topics, partition) if topics else None
         return list((await admin.reset_offsets(group, where, chosen, dry_run=not executes)).values())
 
-    resets = run_admin(broker, move)
-    if as_json:
+    resets = run_admin(move)
+    if wants_json():
         from msgspec.structs import asdict
 
         documents = [{**asdict(each), "skipped": each.skipped, "repeated": each.repeated} for each in resets]
@@ -283,9 +283,7 @@ async def _partitions(admin: "Admin", topics: list[str], numbers: Sequence[int])
     "--force", "is_forced", is_flag=True, help="Also those of groups that have committed here: set them back."
 )
 @client_options
-def adopt(
-    kafka: tuple[Path, ...], groups: tuple[str, ...], executes: bool, is_forced: bool, broker: str, as_json: bool
-) -> None:
+def adopt(kafka: tuple[Path, ...], groups: tuple[str, ...], executes: bool, is_forced: bool) -> None:
     """Commit the offsets that groups have committed in a stopped Kafka, whose topics the broker has adopted.
 
     Partitions that the broker does not have are left out, and groups that have committed some of these offsets here:
@@ -313,9 +311,9 @@ def adopt(
         return planned
 
     left_out: set[str] = set()
-    planned = run_admin(broker, commit)
+    planned = run_admin(commit)
     done = {key: each.offset for key, each in planned.items() if key[0] not in left_out}
-    if as_json:
+    if wants_json():
         names = ("group", "topic", "partition", "offset")
         offsets = [dict(zip(names, (*key, at), strict=True)) for key, at in done.items()]
         json_line({"executed": executes, "offsets": offsets, "left_out": sorted(left_out)})
@@ -336,7 +334,7 @@ def adopt(
 @groups_argument
 @certain_option
 @client_options
-def delete(groups: tuple[str, ...], is_certain: bool, broker: str, as_json: bool) -> None:
+def delete(groups: tuple[str, ...], is_certain: bool) -> None:
     """Delete groups without members, and their committed offsets. Asks for confirmation, unless --yes is given.
 
     Nothing is deleted if one of the groups has members or does not exist.
@@ -347,14 +345,11 @@ def delete(groups: tuple[str, ...], is_certain: bool, broker: str, as_json: bool
         for name in names:
             await admin.describe_group(name)
 
-    run_admin(broker, check)
+    run_admin(check)
     one = f"group {names[0]} and its committed offsets"
     several = f"{counted(len(names), 'group')} ({', '.join(names)}) and their committed offsets"
     confirm_deletion(names, one, several, is_certain=is_certain)
-    run_admin(broker, lambda admin: admin.delete_groups(names))
+    run_admin(lambda admin: admin.delete_groups(names))
     documents = [{"name": name, "deleted": True} for name in names]
-    if as_json:
-        json_line(documents[0] if len(names) == 1 else documents)
-        return
-    for name in names:
-        note(f"deleted group {name}")
+    said = "\n".join(f"deleted group {name}" for name in names)
+    print_result(documents[0] if len(names) == 1 else documents, lambda: note(said))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from warmlog.cli.terminal.exits import CommandFailed, checked
-from warmlog.cli.terminal.options import client_options, run_admin
-from warmlog.cli.terminal.output import json_line, line, note
+from warmlog.cli.terminal.options import client_options, print_result, run_admin
+from warmlog.cli.terminal.output import line, note
 from warmlog.cli.terminal.paths import DIRECTORY, NEW_FILE
 
 if TYPE_CHECKING:
@@ -56,8 +56,6 @@ def trace(
     of_broker: str | None,
     png: Path | None,
     page_bytes: int,
-    broker: str,
-    as_json: bool,
 ) -> None:
     """Show which pages of an index a classic binary search reads, and which the warm/cold search of this broker.
 
@@ -88,7 +86,7 @@ def trace(
     with ExitStack() as stack:
         if of_broker is not None:
             topic, number = checked("--partition", lambda text: parse_partition(text, "the option"), of_broker)
-            found = run_admin(broker, lambda admin: admin.trace_index(topic, number, target))
+            found = run_admin(lambda admin: admin.trace_index(topic, number, target))
             shape, traces = traces_of(f"{of_broker}, segment {found.base_offset}", found, page_bytes)
             target_name = f"offset {found.offset}"
         else:
@@ -104,12 +102,9 @@ def trace(
             stored_target = probe(entries - 1) if target is None else target - base_offset
             target_name = f"{'offset' if kind == 'offset' else 'timestamp'} {stored_target + base_offset}"
             traces = trace_both(shape, stored_target)
-        if as_json:
-            json_line(_document(shape, target_name, traces))
-        else:
-            width = shutil.get_terminal_size((LINE_WIDTH, 24)).columns
-            for text in draw_text(shape, target_name, traces, width=width):
-                line(text)
+        width = shutil.get_terminal_size((LINE_WIDTH, 24)).columns
+        text = "\n".join(draw_text(shape, target_name, traces, width=width))
+        print_result(_document(shape, target_name, traces), lambda: line(text))
         if png is not None:
             draw_png(png, shape, target_name, traces)
             note(f"the picture is in {png}")

@@ -11,14 +11,16 @@ import click
 
 from warmlog.cli.terminal.exits import CommandFailed, checked, describe
 from warmlog.cli.terminal.options import (
+    chosen_broker,
     client_options,
     compression_option,
     connection,
+    print_result,
     run_client,
     show_warnings,
     topic_argument,
 )
-from warmlog.cli.terminal.output import json_line, note
+from warmlog.cli.terminal.output import note
 from warmlog.texts import is_encodable
 
 if TYPE_CHECKING:
@@ -107,8 +109,6 @@ def produce(
     partition: int | None,
     by_key: bool,
     expired: Literal["warn", "error", "accept"],
-    broker: str,
-    as_json: bool,
 ) -> None:
     """Send the lines of standard input as records, or one record with --value.
 
@@ -179,6 +179,7 @@ def produce(
 
     from warmlog.cli.terminal.status import Progress
 
+    broker = chosen_broker()
     progress = Progress(
         shows_status=value is None and sys.stderr.isatty() and not sys.stdin.isatty(),
         total_bytes=None if value is not None or parse is None else _left_in_file(sys.stdin.fileno()),
@@ -225,10 +226,8 @@ def produce(
         message = f"{reason}{advice}; {progress.counted_records()} {done} before that"
         raise CommandFailed(message) from error
     progress.clear()
-    if as_json:
-        json_line({"topic": topic, "acks": acks, "compression": compression, **progress.figures()})
-    else:
-        note(f"{progress.summary()} to {topic}, acks={acks}")
+    document = {"topic": topic, "acks": acks, "compression": compression, **progress.figures()}
+    print_result(document, lambda: note(f"{progress.summary()} to {topic}, acks={acks}"))
 
 
 def _refuse(why: str, **options: object) -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warmlog.cli.terminal.exits import CommandFailed, checked
-from warmlog.cli.terminal.options import client_options, connection, topic_argument
-from warmlog.cli.terminal.output import counted, json_line, line, note
+from warmlog.cli.terminal.options import chosen_broker, client_options, connection, print_result, topic_argument
+from warmlog.cli.terminal.output import counted, line, note
 from warmlog.cli.terminal.status import Progress
 from warmlog.extras import install_hint
 
@@ -60,8 +60,6 @@ def spark_export(
     task_bytes: str,
     allow_data_loss: bool,
     master: str,
-    broker: str,
-    as_json: bool,
 ) -> None:
     """Copy a topic to Parquet files with Spark, each record once.
 
@@ -85,7 +83,7 @@ def spark_export(
     from warmlog_transport.options import ConnectionOptions, override
 
     options = ExportOptions(
-        bootstrap=tuple(broker.split(",")),
+        bootstrap=tuple(chosen_broker().split(",")),
         topic=topic,
         path=directory,
         has_headers=headers,
@@ -99,12 +97,12 @@ def spark_export(
     with Manifest(directory).locked() as manifest:
         session = _session(master)
         try:
-            _export(session, manifest, options, interval_s if follow else None, as_json=as_json)
+            _export(session, manifest, options, interval_s if follow else None)
         finally:
             session.stop()
 
 
-def _export(session: Any, manifest: Any, options: "ExportOptions", interval_s: float | None, *, as_json: bool) -> None:
+def _export(session: Any, manifest: Any, options: "ExportOptions", interval_s: float | None) -> None:
     """Copy once, or without end; the summary comes at the end, also after Ctrl-C."""
     import sys
 
@@ -123,12 +121,10 @@ def _export(session: Any, manifest: Any, options: "ExportOptions", interval_s: f
             lost_offsets += copied.lost_offsets
     finally:
         progress.clear()
-        if as_json:
-            copied_to = {"topic": options.topic, "path": str(options.path), "files": files}
-            json_line({**copied_to, "lost_offsets": lost_offsets, **progress.figures()})
-        else:
-            lost = f"; {lost_offsets:,} lost offsets were skipped" if lost_offsets else ""
-            line(f"{options.topic} to {options.path}: {counted(files, 'file')}, {progress.summary()}{lost}")
+        copied_to = {"topic": options.topic, "path": str(options.path), "files": files}
+        lost = f"; {lost_offsets:,} lost offsets were skipped" if lost_offsets else ""
+        said = f"{options.topic} to {options.path}: {counted(files, 'file')}, {progress.summary()}{lost}"
+        print_result({**copied_to, "lost_offsets": lost_offsets, **progress.figures()}, lambda: line(said))
 
 
 def _local_path(text: str) -> Path:

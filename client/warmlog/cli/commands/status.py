@@ -10,7 +10,7 @@ import click
 from warmlog.cli.commands.group import age_cell, total_lag
 from warmlog.cli.commands.topic.describe import figures_of, sizes_on_disk, total
 from warmlog.cli.terminal.exits import CommandFailed, checked, describe
-from warmlog.cli.terminal.options import client_options, connection, run_admin
+from warmlog.cli.terminal.options import client_options, connection, print_result, run_admin, wants_json
 from warmlog.cli.terminal.output import counted, facts, is_terminal, json_line, line, note, table, terminal_size, write
 from warmlog.cli.terminal.tables import Cell, Count, Size, human_size
 
@@ -46,7 +46,7 @@ OTHER_LINES = 18
     "--interval", default="1s", metavar="DURATION", help="How long to measure the rates, such as 500ms or 10s; 0s: not."
 )
 @client_options
-def status(every: str | None, is_watching: bool, interval: str, broker: str, as_json: bool) -> None:
+def status(every: str | None, is_watching: bool, interval: str) -> None:
     """Show the broker, its disks, its topics by size with the rates of new records, and groups by their lag.
 
     Lag counts the records that a group has not read, behind is the age of the first of them. The exit code is 1 if the
@@ -62,38 +62,35 @@ def status(every: str | None, is_watching: bool, interval: str, broker: str, as_
     period_s = DEFAULT_PERIOD_S if every is None else checked("SECONDS", parse_period, every)
     if is_watching:
         with suppress(KeyboardInterrupt):
-            _watch(broker, interval_s, period_s, as_json=as_json)
+            _watch(interval_s, period_s)
         return
     if every is not None:
         raise click.BadParameter(f"{every!r} is how often to show it again: only with --watch", param_hint="SECONDS")
-    found = run_admin(broker, lambda admin: _ask(admin, interval_s), warns=True)
-    if as_json:
-        json_line(_document(found))
-    else:
-        _show(found, len(found.topics))
+    found = run_admin(lambda admin: _ask(admin, interval_s), warns=True)
+    print_result(_document(found), lambda: _show(found, len(found.topics)))
     if found.problems:
         raise CommandFailed("; ".join(found.problems))
 
 
-def _watch(broker: str, interval_s: float, period_s: float, *, as_json: bool) -> None:
+def _watch(interval_s: float, period_s: float) -> None:
     """Show the status every `period_s` or, if that is longer, `interval_s`, without end; a terminal is redrawn."""
     from warmlog_protocol.errors import WarmlogError
 
-    is_drawn = is_terminal() and not as_json
-    max_groups = None if as_json else WATCHED_GROUPS
+    is_drawn = is_terminal() and not wants_json()
+    max_groups = None if wants_json() else WATCHED_GROUPS
     if is_drawn:
         max_groups = min(WATCHED_GROUPS, max(terminal_size().lines // 4, 1))
     timeouts = {"connect_timeout_ms": WATCH_TIMEOUT_MS, "request_timeout_ms": WATCH_TIMEOUT_MS, **connection()}
     while True:
         started = time.monotonic()
         try:
-            found = run_admin(broker, lambda admin: _ask(admin, interval_s, max_groups), **timeouts)
+            found = run_admin(lambda admin: _ask(admin, interval_s, max_groups), **timeouts)
         except (WarmlogError, OSError) as error:
             if is_drawn:
                 write(HOME_AND_CLEAR)
             note(f"{describe(error)} (trying again)")
         else:
-            if as_json:
+            if wants_json():
                 json_line(_document(found))
             elif is_drawn:
                 write(HOME_AND_CLEAR)

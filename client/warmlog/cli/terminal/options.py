@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from warmlog.cli.terminal.exits import is_debug
-from warmlog.cli.terminal.output import remark
+from warmlog.cli.terminal.output import json_line, remark
 from warmlog.cli.terminal.profile import chosen_profile, login_options
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 BROKER_VARIABLE = "WARMLOG_BROKER"
 DEFAULT_BROKER = "127.0.0.1:7400"
+_BROKER, _JSON = "warmlog.broker", "warmlog.json"
+"""What of a command's options is kept with its context."""
 COMPLETION_TIMEOUT_MS = 1000
 """How long a shell waits for names of topics or groups."""
 
@@ -32,8 +34,9 @@ class BrokerChoice(NamedTuple):
     origin: str
 
 
-def broker_choice(context: click.Context, text: str) -> BrokerChoice:
-    """Return the broker in force for a command whose option --broker has the value `text`."""
+def broker_choice(context: click.Context) -> BrokerChoice:
+    """Return the broker in force for a command with the option --broker."""
+    text = context.meta.get(_BROKER) or DEFAULT_BROKER
     source = context.get_parameter_source("broker")
     before_command = context.find_root().params.get("broker")
     if source is ParameterSource.COMMANDLINE:
@@ -48,11 +51,16 @@ def broker_choice(context: click.Context, text: str) -> BrokerChoice:
     return BrokerChoice(text, "default")
 
 
-def choose_broker(context: click.Context, _: click.Parameter, text: str) -> str:
-    """Return the broker in force; a usage error unless it is HOST:PORT, or several separated by commas."""
-    if context.resilient_parsing:
-        return text
-    return check_broker(broker_choice(context, text).address)
+def chosen_broker() -> str:
+    """Return the address of the broker in force for the command that runs, which has the option --broker."""
+    return broker_choice(click.get_current_context()).address
+
+
+def _keep_broker(context: click.Context, _: click.Parameter, text: str) -> None:
+    """Keep the value of --broker; a usage error unless the broker in force is HOST:PORT, or several."""
+    context.meta[_BROKER] = text
+    if not context.resilient_parsing:
+        check_broker(broker_choice(context).address)
 
 
 def check_broker(text: str) -> str:
@@ -83,8 +91,8 @@ def _completed_by(ask: "Callable[[Admin], Awaitable[list[str]]]") -> Callable[..
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         timeouts = {"connect_timeout_ms": COMPLETION_TIMEOUT_MS, "request_timeout_ms": COMPLETION_TIMEOUT_MS}
         with suppress(Exception):
-            broker = broker_choice(context, context.params.get("broker") or DEFAULT_BROKER).address
-            names = run_admin(broker, ask, **{**connection(asks=False), **timeouts})
+            broker = broker_choice(context).address
+            names = run_admin(ask, broker=broker, **{**connection(asks=False), **timeouts})
             return [name for name in names if name.startswith(incomplete) and name.isprintable()]
         return []
 
@@ -104,14 +112,22 @@ group_names = _completed_by(_groups)
 
 # --- options and arguments ------------------------------------------------------------------------------------------
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+
+def _keep_json(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    context.meta[_JSON] = is_wanted
+
+
+json_option = click.option(
+    "--json", is_flag=True, expose_value=False, callback=_keep_json, help="Print JSON, for scripts."
+)
 broker_option = click.option(
     "--broker",
     default=DEFAULT_BROKER,
     metavar="HOST:PORT",
     envvar=BROKER_VARIABLE,
     show_envvar=True,
-    callback=choose_broker,
+    expose_value=False,
+    callback=_keep_broker,
     help="The broker to connect to.",
 )
 certain_option = click.option(
@@ -138,7 +154,10 @@ transactional_id_argument = click.argument(
 
 
 def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --broker and --json, which end the options of each command that asks a broker."""
+    """Add --broker and --json, which end the options of each command that asks a broker.
+
+    They are no parameters of the command: see `chosen_broker`, `run_admin` and `print_result`.
+    """
     return broker_option(json_option(command))
 
 
@@ -161,14 +180,30 @@ def parse_setting(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
+def wants_json() -> bool:
+    """Return whether the command that runs was given --json."""
+    return bool(click.get_current_context().meta[_JSON])
+
+
+def print_result(document: object, say: Callable[[], None]) -> None:
+    """Print what a command has found or done: the document with --json, else what `say` prints for people."""
+    if wants_json():
+        json_line(document)
+    else:
+        say()
+
+
 # --- the event loop -------------------------------------------------------------------------------------------------
 
 
-def run_admin(broker: str, ask: "Callable[[Admin], Awaitable[T]]", *, warns: bool = False, **options: Any) -> T:
-    """Return the result of `ask` with a connected Admin; `warns` shows the client's warnings.
+def run_admin(
+    ask: "Callable[[Admin], Awaitable[T]]", *, broker: str | None = None, warns: bool = False, **options: Any
+) -> T:
+    """Return the result of `ask` with an Admin of the `chosen_broker`; `warns` shows the client's warnings.
 
     `options` are those of its connections; the profile's if none is given.
     """
+    broker = broker or chosen_broker()
     options = options or connection()
 
     async def main() -> T:

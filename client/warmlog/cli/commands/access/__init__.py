@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from warmlog.cli.terminal.options import run_admin, run_client
+from warmlog.cli.terminal.options import chosen_broker, run_admin, run_client
 from warmlog.cli.terminal.paths import NEW_DIRECTORY
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ data_dir_option = click.option(
 )
 
 
-def run_access(broker: str, data_dir: Path | None, ask: "Callable[[Admin], Awaitable[T]]") -> T:
+def run_access(data_dir: Path | None, ask: "Callable[[Admin], Awaitable[T]]") -> T:
     """Return the result of `ask` with an Admin of the broker, or of the directory of one that does not run."""
     if data_dir is None:
-        return run_admin(broker, ask)
+        return run_admin(ask)
     from warmlog import Admin
     from warmlog_broker.tools.access import respond
 
@@ -42,6 +42,6 @@ def run_access(broker: str, data_dir: Path | None, ask: "Callable[[Admin], Await
             return respond_there(request)
 
     async def main() -> T:
-        return await ask(AdminOfDirectory(broker))
+        return await ask(AdminOfDirectory(chosen_broker()))
 
     return run_client(main)

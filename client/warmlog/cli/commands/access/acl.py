@@ -10,8 +10,8 @@ from click.exceptions import Exit
 
 from warmlog.cli.commands.access import USER_PREFIX, data_dir_option, run_access
 from warmlog.cli.terminal.exits import FAILED, confirm, must_ask
-from warmlog.cli.terminal.options import certain_option, client_options, run_admin
-from warmlog.cli.terminal.output import counted, json_line, line, note, table
+from warmlog.cli.terminal.options import certain_option, client_options, print_result, run_admin
+from warmlog.cli.terminal.output import counted, line, note, table
 
 if TYPE_CHECKING:
     from warmlog.admin.access.acls import Acl, AclFields
@@ -106,21 +106,12 @@ def optional(resources: list[Resource]) -> Resource | None:
 @data_dir_option
 @client_options
 def list_acls(
-    principal: str | None,
-    operation: str | None,
-    resources: list[Resource],
-    is_matching: bool,
-    data_dir: Path | None,
-    broker: str,
-    as_json: bool,
+    principal: str | None, operation: str | None, resources: list[Resource], is_matching: bool, data_dir: Path | None
 ) -> None:
     """List the rules, or those that all these options fit."""
     wanted = chosen(principal, operation, optional(resources))
-    acls = run_access(broker, data_dir, lambda admin: admin.describe_acls(is_matching=is_matching, **wanted))
-    if as_json:
-        json_line(acls)
-    else:
-        rule_table(acls)
+    acls = run_access(data_dir, lambda admin: admin.describe_acls(is_matching=is_matching, **wanted))
+    print_result(acls, lambda: rule_table(acls))
 
 
 @click.command()
@@ -128,17 +119,14 @@ def list_acls(
 @click.argument("operation", type=click.Choice(OPERATIONS), metavar="OPERATION")
 @resource_options
 @client_options
-def check(principal: str, operation: str, resources: list[Resource], broker: str, as_json: bool) -> None:
+def check(principal: str, operation: str, resources: list[Resource]) -> None:
     """Tell whether a principal may do something, and why. The exit code is 1 if it may not."""
     resource = optional(required(resources))
     assert resource is not None
-    decision = run_admin(broker, lambda admin: admin.check_acl(principal_of(principal), operation, *resource))
-    if as_json:
-        json_line(decision)
-    else:
-        line(f"{'allowed' if decision.is_allowed else 'refused'}: {decision.reason}")
-        for acl in decision.acls:
-            line(f"  {text_of(acl)}")
+    decision = run_admin(lambda admin: admin.check_acl(principal_of(principal), operation, *resource))
+    said = [f"{'allowed' if decision.is_allowed else 'refused'}: {decision.reason}"]
+    said += [f"  {text_of(acl)}" for acl in decision.acls]
+    print_result(decision, lambda: line("\n".join(said)))
     if not decision.is_allowed:
         raise Exit(FAILED)
 
@@ -146,6 +134,11 @@ def check(principal: str, operation: str, resources: list[Resource], broker: str
 def rule_table(acls: "Sequence[Acl]") -> None:
     """Print the rules."""
     table(HEADINGS, list(map(rule_row, acls)))
+
+
+def note_each(done: str, acls: "Sequence[Acl]") -> None:
+    for acl in acls:
+        note(f"{done}: {text_of(acl)}")
 
 
 def rule_row(acl: "Acl") -> tuple[str, ...]:
@@ -179,8 +172,6 @@ def add(
     is_prefix: bool,
     is_denied: bool,
     data_dir: Path | None,
-    broker: str,
-    as_json: bool,
 ) -> None:
     """Allow a principal operations on topics, groups or the cluster: a rule for each operation and resource."""
     from warmlog.admin.access.acls import Acl
@@ -193,15 +184,11 @@ def add(
         for resource in required(resources)
         for operation in operations
     ]
-    run_access(broker, data_dir, lambda admin: admin.create_acls(acls))
+    run_access(data_dir, lambda admin: admin.create_acls(acls))
     for _, name in resources:
         if name[1:].endswith("*") and not is_prefix:
             note(f"{name} is one name: for all that begin so give {name[:-1]} and --prefix")
-    if as_json:
-        json_line(acls)
-        return
-    for acl in acls:
-        note(f"added: {text_of(acl)}")
+    print_result(acls, lambda: note_each("added", acls))
 
 
 @click.command()
@@ -219,8 +206,6 @@ def delete(
     is_prefix: bool | None,
     is_denied: bool | None,
     is_certain: bool,
-    broker: str,
-    as_json: bool,
 ) -> None:
     """Remove the rules that all these options fit. Shows them, and asks for confirmation, unless --yes is given."""
     resource = optional(resources)
@@ -232,14 +217,8 @@ def delete(
     if all(value is None for value in wanted.values()):
         raise click.BadParameter("say which rules to remove, for example --principal or --topic")
     if must_ask(is_certain=is_certain):
-        found = run_admin(broker, lambda admin: admin.describe_acls(**wanted))
+        found = run_admin(lambda admin: admin.describe_acls(**wanted))
         rule_table(found)
         confirm(f"Delete {counted(len(found), 'rule')}?", "the rules were not deleted", is_certain=not found)
-    acls = run_admin(broker, lambda admin: admin.delete_acls(**wanted))
-    if as_json:
-        json_line(acls)
-        return
-    for acl in acls:
-        note(f"deleted: {text_of(acl)}")
-    if not acls:
-        note("no rule fits")
+    acls = run_admin(lambda admin: admin.delete_acls(**wanted))
+    print_result(acls, lambda: note_each("deleted", acls) if acls else note("no rule fits"))

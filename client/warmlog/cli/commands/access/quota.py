@@ -8,8 +8,8 @@ import click
 
 from warmlog.cli.commands.access import USER_PREFIX, data_dir_option, run_access
 from warmlog.cli.terminal.exits import checked
-from warmlog.cli.terminal.options import client_options, parse_setting
-from warmlog.cli.terminal.output import json_line, note, table
+from warmlog.cli.terminal.options import client_options, parse_setting, print_result
+from warmlog.cli.terminal.output import note, table
 
 if TYPE_CHECKING:
     from warmlog import Admin, QuotaDescription
@@ -56,14 +56,11 @@ def limits_text(limits: "Mapping[str, int]") -> str:
 @of_client_id_option
 @data_dir_option
 @client_options
-def list_quotas(user: str | None, client_id: str | None, data_dir: Path | None, broker: str, as_json: bool) -> None:
+def list_quotas(user: str | None, client_id: str | None, data_dir: Path | None) -> None:
     """List the quotas, or those of a user or a client id."""
-    quotas = run_access(broker, data_dir, lambda admin: admin.describe_quotas())
+    quotas = run_access(data_dir, lambda admin: admin.describe_quotas())
     found = [quota for quota in quotas if user_of(user) in (None, quota.user) and client_id in (None, quota.client_id)]
-    if as_json:
-        json_line(found)
-    else:
-        table(HEADINGS, list(map(quota_row, found)))
+    print_result(found, lambda: table(HEADINGS, list(map(quota_row, found))))
 
 
 def quota_row(quota: "QuotaDescription") -> tuple[str, str, str]:
@@ -82,13 +79,11 @@ def quota_row(quota: "QuotaDescription") -> tuple[str, str, str]:
 @of_client_id_option
 @data_dir_option
 @client_options
-def set_quota(
-    limits: tuple[str, ...], user: str | None, client_id: str | None, data_dir: Path | None, broker: str, as_json: bool
-) -> None:
+def set_quota(limits: tuple[str, ...], user: str | None, client_id: str | None, data_dir: Path | None) -> None:
     """Set limits of a user, a client id, or a client id of a user; the others stay as they are."""
     entity = required(user, client_id)
     values = dict(checked("LIMIT=VALUE", _limit, text) for text in limits)
-    _tell(_changed(entity, values, data_dir, broker), as_json)
+    _change(entity, values, data_dir)
 
 
 @click.command()
@@ -97,12 +92,10 @@ def set_quota(
 @of_client_id_option
 @data_dir_option
 @client_options
-def delete(
-    limits: tuple[str, ...], user: str | None, client_id: str | None, data_dir: Path | None, broker: str, as_json: bool
-) -> None:
+def delete(limits: tuple[str, ...], user: str | None, client_id: str | None, data_dir: Path | None) -> None:
     """Remove limits of a user, a client id, or a client id of a user."""
     entity = required(user, client_id)
-    _tell(_changed(entity, None if not limits else dict.fromkeys(limits), data_dir, broker), as_json)
+    _change(entity, None if not limits else dict.fromkeys(limits), data_dir)
 
 
 def _limit(text: str) -> tuple[str, int]:
@@ -118,10 +111,8 @@ def _limit(text: str) -> tuple[str, int]:
         raise ValueError(str(error)) from None
 
 
-def _changed(
-    entity: Entity, limits: Mapping[str, int | None] | None, data_dir: Path | None, broker: str
-) -> "QuotaDescription":
-    """Return the quota after the change; `limits` None: all that it has are removed."""
+def _change(entity: Entity, limits: Mapping[str, int | None] | None, data_dir: Path | None) -> None:
+    """Change a quota, and say what it is then; `limits` None: all that it has are removed."""
     from warmlog.admin.access.quotas import quota_of
 
     async def change(admin: "Admin") -> "QuotaDescription":
@@ -130,11 +121,5 @@ def _changed(
             await admin.alter_quotas(wanted, user=entity[0], client_id=entity[1])
         return quota_of(entity, await admin.describe_quotas())
 
-    return run_access(broker, data_dir, change)
-
-
-def _tell(quota: "QuotaDescription", as_json: bool) -> None:
-    if as_json:
-        json_line(quota)
-    else:
-        note(text_of(quota))
+    quota = run_access(data_dir, change)
+    print_result(quota, lambda: note(text_of(quota)))

@@ -8,7 +8,7 @@ import click
 
 from warmlog.cli.commands.access import data_dir_option, run_access
 from warmlog.cli.terminal.exits import checked, confirm_deletion
-from warmlog.cli.terminal.options import certain_option, client_options
+from warmlog.cli.terminal.options import certain_option, client_options, print_result, wants_json
 from warmlog.cli.terminal.output import counted, json_line, line, note, table
 from warmlog.cli.terminal.paths import ANY_PATH
 from warmlog.cli.terminal.profile import STDIN, read_password
@@ -36,9 +36,7 @@ password_file_option = click.option(
 @click.option("--token", "is_token", is_flag=True, help="For a machine: the password is a random secret, printed once.")
 @data_dir_option
 @client_options
-def add(
-    name: str, password_file: Path | None, is_token: bool, data_dir: Path | None, broker: str, as_json: bool
-) -> None:
+def add(name: str, password_file: Path | None, is_token: bool, data_dir: Path | None) -> None:
     """Create a user, with a password from a file, stdin or the terminal, or with a random one."""
 
     async def create(admin: "Admin") -> str:
@@ -48,7 +46,7 @@ def add(
         return ""
 
     password = "" if is_token else _new_password(name, password_file)
-    _tell("added", name, run_access(broker, data_dir, create), as_json)
+    _tell("added", name, run_access(data_dir, create))
 
 
 @click.command()
@@ -59,9 +57,7 @@ def add(
 )
 @data_dir_option
 @client_options
-def rotate(
-    name: str, password_file: Path | None, grace: str, data_dir: Path | None, broker: str, as_json: bool
-) -> None:
+def rotate(name: str, password_file: Path | None, grace: str, data_dir: Path | None) -> None:
     """Give a user another password; a token gets another random secret, printed once."""
     from warmlog.errors import ResourceNotFound
     from warmlog.points import parse_duration_ms
@@ -82,8 +78,8 @@ def rotate(
             await admin.rotate_user(name, _new_password(name, password_file), grace_ms=grace_ms)
         return secret, (await find(admin)).previous_until
 
-    secret, until = run_access(broker, data_dir, rotate_one)
-    _tell("rotated", name, secret, as_json, until)
+    secret, until = run_access(data_dir, rotate_one)
+    _tell("rotated", name, secret, until)
 
 
 @click.command()
@@ -91,7 +87,7 @@ def rotate(
 @certain_option
 @data_dir_option
 @client_options
-def delete(names: tuple[str, ...], is_certain: bool, data_dir: Path | None, broker: str, as_json: bool) -> None:
+def delete(names: tuple[str, ...], is_certain: bool, data_dir: Path | None) -> None:
     """Delete users, whose connections end. Asks for confirmation, unless --yes is given."""
     names = tuple(dict.fromkeys(names))
     confirm_deletion(names, f"user {names[0]}", counted(len(names), "user"), is_certain=is_certain)
@@ -99,14 +95,14 @@ def delete(names: tuple[str, ...], is_certain: bool, data_dir: Path | None, brok
     async def delete_all(admin: "Admin") -> None:
         for name in names:
             await admin.delete_user(name)
-            _tell("deleted", name, "", as_json)
+            _tell("deleted", name, "")
 
-    run_access(broker, data_dir, delete_all)
+    run_access(data_dir, delete_all)
 
 
-def _tell(done: str, name: str, secret: str, as_json: bool, until: "datetime | None" = None) -> None:
+def _tell(done: str, name: str, secret: str, until: "datetime | None" = None) -> None:
     """Say what was done, and `until` when an old password works; a secret is the only line on stdout."""
-    if as_json:
+    if wants_json():
         old = {"old_password_until": until} if done == "rotated" else {}
         json_line({"name": name, done: True, **({"password": secret} if secret else {}), **old})
         return
@@ -129,13 +125,10 @@ def _new_password(name: str, path: Path | None) -> str:
 @click.command()
 @data_dir_option
 @client_options
-def list_users(data_dir: Path | None, broker: str, as_json: bool) -> None:
+def list_users(data_dir: Path | None) -> None:
     """List the users, without anything of their passwords."""
-    users = run_access(broker, data_dir, lambda admin: admin.list_users())
-    if as_json:
-        json_line(users)
-        return
-    table(HEADINGS, list(map(user_row, users)))
+    users = run_access(data_dir, lambda admin: admin.list_users())
+    print_result(users, lambda: table(HEADINGS, list(map(user_row, users))))
 
 
 def user_row(user: "UserDescription") -> tuple[Cell, ...]:

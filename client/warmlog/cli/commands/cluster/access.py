@@ -44,7 +44,7 @@ _OPTIONS = (
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say where the cluster is, and --json; the command gets a `place` and `as_json`."""
+    """Add the options that say where the cluster is, and --json; the command gets a `place`."""
 
     @wraps(command)
     def with_place(**given: Any) -> Any:

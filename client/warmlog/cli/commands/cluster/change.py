@@ -10,8 +10,8 @@ import click
 
 from warmlog.cli.commands.cluster.access import Place, cluster_options, in_cluster, in_etcd, names_of, partitions_of
 from warmlog.cli.terminal.exits import CommandFailed, confirm
-from warmlog.cli.terminal.options import certain_option
-from warmlog.cli.terminal.output import counted, json_line, line, note
+from warmlog.cli.terminal.options import certain_option, print_result
+from warmlog.cli.terminal.output import counted, line, note
 from warmlog.cli.terminal.paths import DIRECTORY
 from warmlog.cli.terminal.status import Status
 
@@ -47,7 +47,7 @@ wait_option = click.option(
 @click.option("--dry-run", is_flag=True, help="With --data-dir: show what would be taken over, and change nothing.")
 @click.option("--if-not-exists", is_flag=True, help="Leave a cluster that exists as it is, without an error.")
 @cluster_options
-def init(data_dir: Path | None, dry_run: bool, if_not_exists: bool, place: Place, as_json: bool) -> None:
+def init(data_dir: Path | None, dry_run: bool, if_not_exists: bool, place: Place) -> None:
     """Create a cluster in etcd, once, before its first broker is started.
 
     With --data-dir the cluster gets the id that the broker has had; start it with that as its cluster.id. A directory
@@ -80,10 +80,7 @@ def init(data_dir: Path | None, dry_run: bool, if_not_exists: bool, place: Place
         is_new = dry_run or _create(
             place, lambda etcd: work.take_over(etcd, state, cluster_id), if_not_exists=if_not_exists
         )
-    if as_json:
-        json_line(shown)
-    else:
-        line(said if is_new else f"cluster {cluster_id} exists")
+    print_result(shown, lambda: line(said if is_new else f"cluster {cluster_id} exists"))
 
 
 def _create(place: Place, create: "Callable[[EtcdClient], Awaitable[None]]", *, if_not_exists: bool) -> bool:
@@ -122,7 +119,6 @@ def elect(
     wait_s: int,
     is_certain: bool,
     place: Place,
-    as_json: bool,
 ) -> None:
     """Change the leaders of partitions: to the preferred ones, or to one of the in-sync set."""
     if (leader is not None) + (unclean is not None) + preferred != 1 or (topic is None and not preferred):
@@ -146,7 +142,7 @@ def elect(
             return {key: OrderValue(recover=unclean) for key, now in leaders.items() if now not in view.brokers}
         return {key: OrderValue(leader=leader) for key, now in leaders.items() if now != leader}
 
-    _carry_out(place, wanted_in, "another leader", wait_s=wait_s, as_json=as_json)
+    _carry_out(place, wanted_in, "another leader", wait_s=wait_s)
 
 
 @click.command()
@@ -157,7 +153,7 @@ def elect(
 )
 @wait_option
 @cluster_options
-def reassign(topic: str, partition: int | None, replicas: str, wait_s: int, place: Place, as_json: bool) -> None:
+def reassign(topic: str, partition: int | None, replicas: str, wait_s: int, place: Place) -> None:
     """Move partitions to other brokers, or give them more or fewer replicas.
 
     New replicas are filled while the others serve; those that leave go once all that stay are in sync.
@@ -176,14 +172,14 @@ def reassign(topic: str, partition: int | None, replicas: str, wait_s: int, plac
         keys = partitions_of(view, topic, partition)
         return {key: OrderValue(replicas=nodes) for key in keys if view.records[key].record.replicas != nodes}
 
-    _carry_out(place, wanted_in, "other replicas", wait_s=wait_s, as_json=as_json)
+    _carry_out(place, wanted_in, "other replicas", wait_s=wait_s)
 
 
 @click.command()
 @node_argument
 @click.option("--undo", is_flag=True, help="Let the broker lead again.")
 @cluster_options
-def drain(node: int, undo: bool, place: Place, as_json: bool) -> None:
+def drain(node: int, undo: bool, place: Place) -> None:
     """Let a broker hand over what it leads, and lead nothing until --undo: before it is stopped for long."""
 
     async def ask(etcd: "EtcdClient", view: "View") -> int:
@@ -207,13 +203,9 @@ def drain(node: int, undo: bool, place: Place, as_json: bool) -> None:
         return _led_by(view, node)
 
     left = in_cluster(place, ask)
-    if as_json:
-        json_line({"node": node, "is_drained": not undo, "leads": left})
-    elif undo:
-        line(f"broker {node} may lead again")
-    else:
-        others = f"; it leads {counted(left, 'partition')} still, of which no other replica is in sync" if left else ""
-        line(f"broker {node} is drained{others}")
+    others = f"; it leads {counted(left, 'partition')} still, of which no other replica is in sync" if left else ""
+    said = f"broker {node} may lead again" if undo else f"broker {node} is drained{others}"
+    print_result({"node": node, "is_drained": not undo, "leads": left}, lambda: line(said))
 
 
 def _led_by(view: "View", node: int) -> int:
@@ -224,7 +216,7 @@ def _led_by(view: "View", node: int) -> int:
 @node_argument
 @certain_option
 @cluster_options
-def replace(node: int, is_certain: bool, place: Place, as_json: bool) -> None:
+def replace(node: int, is_certain: bool, place: Place) -> None:
     """Let a broker start with new disks in the place of those it has lost: its replicas are filled again.
 
     The broker must be stopped. Partitions of which no other broker has all records wait for another replica: these
@@ -242,15 +234,13 @@ def replace(node: int, is_certain: bool, place: Place, as_json: bool) -> None:
         return await orders.exclude(etcd, view, node)
 
     count = in_cluster(place, ask)
-    if as_json:
-        json_line({"node": node, "replicas": count})
-    else:
-        line(f"broker {node} may start with new disks: {counted(count, 'replica')} will be filled")
+    said = f"broker {node} may start with new disks: {counted(count, 'replica')} will be filled"
+    print_result({"node": node, "replicas": count}, lambda: line(said))
 
 
 @click.command()
 @cluster_options
-def upgrade(place: Place, as_json: bool) -> None:
+def upgrade(place: Place) -> None:
     """Raise the feature level to that of this version, once all brokers have it: older ones cannot start then."""
 
     async def ask(etcd: "EtcdClient", view: "View") -> tuple[int, int]:
@@ -261,10 +251,8 @@ def upgrade(place: Place, as_json: bool) -> None:
         return before, view.level
 
     before, level = in_cluster(place, ask)
-    if as_json:
-        json_line({"level": level, "was": before})
-    else:
-        line(f"the feature level is {level}" + (f", it was {before}" if before != level else " already"))
+    said = f"the feature level is {level}" + (f", it was {before}" if before != level else " already")
+    print_result({"level": level, "was": before}, lambda: line(said))
 
 
 def _carry_out(
@@ -273,7 +261,6 @@ def _carry_out(
     what: str,
     *,
     wait_s: int,
-    as_json: bool,
 ) -> None:
     """Order what is wanted, and wait until all is carried out. CommandFailed if that takes too long: orders stay."""
 
@@ -299,7 +286,5 @@ def _carry_out(
         return len(wanted)
 
     count = in_cluster(place, ask)
-    if as_json:
-        json_line({"partitions": count})
-    else:
-        line(f"{counted(count, 'partition')} got {what}" if count else "nothing had to be changed")
+    said = f"{counted(count, 'partition')} got {what}" if count else "nothing had to be changed"
+    print_result({"partitions": count}, lambda: line(said))

@@ -7,7 +7,7 @@ import click
 
 from warmlog.cli.commands.cluster.access import Place, cluster_options, in_etcd
 from warmlog.cli.terminal.exits import confirm
-from warmlog.cli.terminal.options import certain_option
+from warmlog.cli.terminal.options import certain_option, wants_json
 from warmlog.cli.terminal.output import counted, json_line, line, table
 from warmlog.cli.terminal.paths import FILE_OR_DIRECTORY, NEW_FILE
 from warmlog.cli.terminal.status import Status
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Show what would be rebuilt and may be lost, and change nothing.")
 @certain_option
 @cluster_options
-def recover(
-    sources: tuple[Path, ...], save: Path | None, dry_run: bool, is_certain: bool, place: Place, as_json: bool
-) -> None:
+def recover(sources: tuple[Path, ...], save: Path | None, dry_run: bool, is_certain: bool, place: Place) -> None:
     """Rebuild the keys of a cluster whose etcd is lost, or was restored from an old backup.
 
     Stop all brokers, and give as many of them as there are. What may be lost is said before anything is changed.
@@ -60,7 +58,7 @@ def recover(
         now = View(etcd, Keys(cluster_id), -1)
         await now.read()
         recovery = work.plan(found, now)
-        if not as_json:
+        if not wants_json():
             _tell(recovery, found)
         if not dry_run:
             confirm(f"Replace all that etcd has of {cluster_id}?", "nothing was changed", is_certain=is_certain)
@@ -68,7 +66,7 @@ def recover(
         return recovery
 
     recovery = in_etcd(place, ask)
-    if as_json:
+    if wants_json():
         missing = [dict(zip(("topic", "partition", "not_asked"), each, strict=True)) for each in recovery.missing]
         json_line({"cluster_id": cluster_id, "may_lack_records": missing, "is_done": not dry_run})
     elif not dry_run:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from warmlog.cli.commands.cluster.access import Place, cluster_options, in_cluster, names_of
-from warmlog.cli.terminal.output import counted, facts, json_line, line, table
+from warmlog.cli.terminal.options import print_result
+from warmlog.cli.terminal.output import counted, facts, line, table
 from warmlog.cli.terminal.tables import Cell
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ MOST_SHOWN = 50
 
 @click.command()
 @cluster_options
-def status(place: Place, as_json: bool) -> None:
+def status(place: Place) -> None:
     """Show the brokers of a cluster, and the partitions that are not as they should be.
 
     The exit code is 1 if a partition has no leader, or too few replicas in sync to take records with acks=all.
@@ -27,19 +28,17 @@ def status(place: Place, as_json: bool) -> None:
     view = in_cluster(place, _look)
     wrong = _wrong_in(view)
     count = sum(topic.partitions for topic in view.state.topics.values())
-    if as_json:
-        json_line(
-            {
-                "cluster_id": place.cluster_id,
-                "revision": view.revision,
-                "feature_level": view.level,
-                "brokers": sorted(view.brokers),
-                "topics": len(view.state.topics),
-                "partitions": count,
-                "not_as_they_should_be": [each._asdict() for each in wrong],
-            }
-        )
-    else:
+    document = {
+        "cluster_id": place.cluster_id,
+        "revision": view.revision,
+        "feature_level": view.level,
+        "brokers": sorted(view.brokers),
+        "topics": len(view.state.topics),
+        "partitions": count,
+        "not_as_they_should_be": [each._asdict() for each in wrong],
+    }
+
+    def say() -> None:
         away = [node for node in _known_nodes(view) if node not in view.brokers]
         facts(
             [
@@ -57,6 +56,8 @@ def status(place: Place, as_json: bool) -> None:
             table(("TOPIC", "PARTITION", "STATE", "LEADER", "REPLICAS", "IN SYNC", "ELIGIBLE"), rows)
         if len(wrong) > MOST_SHOWN:
             line(f"and {len(wrong) - MOST_SHOWN} more: --json has them all")
+
+    print_result(document, say)
     raise SystemExit(any("no leader" in each.state or "too few" in each.state for each in wrong))
 
 
@@ -109,15 +110,13 @@ def _nodes(nodes: tuple[int, ...]) -> str:
 
 @click.command()
 @cluster_options
-def brokers(place: Place, as_json: bool) -> None:
+def brokers(place: Place) -> None:
     """Show the brokers of a cluster: where they are, what they lead, and what they follow."""
     view = in_cluster(place, _look)
     rows = [_row(view, node) for node in _known_nodes(view)]
-    if as_json:
-        json_line([row._asdict() for row in rows])
-        return
     headings = ("NODE", "STATE", "RACK", "LEADS", "IN SYNC", "REPLICAS", "ADDRESSES")
-    table(headings, [(*row[:2], row.rack or "-", *row[3:6], _addresses(row.endpoints)) for row in rows])
+    cells = [(*row[:2], row.rack or "-", *row[3:6], _addresses(row.endpoints)) for row in rows]
+    print_result([row._asdict() for row in rows], lambda: table(headings, cells))
 
 
 class _BrokerRow(NamedTuple):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from warmlog.cli.terminal.options import client_options, run_admin
-from warmlog.cli.terminal.output import counted, is_terminal, json_line, line, note, table
+from warmlog.cli.terminal.options import client_options, print_result, run_admin
+from warmlog.cli.terminal.output import counted, is_terminal, line, note, table
 from warmlog.cli.terminal.paths import ANY_PATH
 from warmlog.cli.terminal.tables import Cell, Count, Size
 
@@ -26,7 +26,7 @@ HEADINGS = ("directory", "error", "total bytes", "usable bytes", "partition", "s
 @click.command()
 @click.argument("topic", nargs=-1, metavar="[TOPIC]...", help="Only the partitions of these topics.")
 @client_options
-def dirs(topic: tuple[str, ...], broker: str, as_json: bool) -> None:
+def dirs(topic: tuple[str, ...]) -> None:
     """Show the broker's data directories, the partitions in them, and those that are moving."""
 
     async def describe(admin: "Admin") -> "list[LogDirDescription]":
@@ -37,17 +37,15 @@ def dirs(topic: tuple[str, ...], broker: str, as_json: bool) -> None:
                 await admin.describe_topic(name)  # raises if it does not exist
         return found
 
-    found = run_admin(broker, describe)
-    if as_json:
-        json_line(document(found))
-    elif is_terminal():
-        _show(found)
-    else:
-        table(HEADINGS, [row for directory in found for row in _rows(directory)])
+    found = run_admin(describe)
+    print_result(document_of(found), lambda: _show(found))
 
 
 def _show(directories: "list[LogDirDescription]") -> None:
-    """Print a table of the directories, and one of their partitions."""
+    """Print a table of the directories, and one of their partitions; elsewhere than on a terminal, one of both."""
+    if not is_terminal():
+        table(HEADINGS, [row for directory in directories for row in _rows(directory)])
+        return
     table(
         ("directory", "state", "partitions", "size", "free", "total"),
         [
@@ -80,7 +78,7 @@ def _state(replica: "LogDirReplica") -> str:
     return "offline" if replica.offset_lag < 0 else "works"
 
 
-def document(directories: "list[LogDirDescription]") -> dict[str, object]:
+def document_of(directories: "list[LogDirDescription]") -> dict[str, object]:
     """Return the document that Kafka prints for the same."""
     brokers = []
     for broker, group in groupby(directories, key=lambda each: each.broker):
@@ -114,7 +112,7 @@ def _rows(directory: "LogDirDescription") -> list[tuple[Cell, ...]]:
 @click.argument("partition", metavar="TOPIC-PARTITION", help="The partition, such as flights-3.")
 @click.argument("directory", type=ANY_PATH, metavar="DIR", help="The data directory to move it to.")
 @client_options
-def move(partition: str, directory: Path, broker: str, as_json: bool) -> None:
+def move(partition: str, directory: Path) -> None:
     """Begin to move a partition to another data directory of the broker; it can be written and read meanwhile.
 
     `warmlog log dirs` shows the progress. Giving the directory where the partition is cancels a move.
@@ -130,11 +128,9 @@ def move(partition: str, directory: Path, broker: str, as_json: bool) -> None:
         await admin.move_partition(topic, int(number), directory)
         return before
 
-    before = run_admin(broker, begin)
-    if as_json:
-        json_line({"partition": partition, "logDir": str(directory)})
-    else:
-        note(f"{partition} {_outcome(before, (topic, int(number)), directory)}")
+    before = run_admin(begin)
+    document = {"partition": partition, "logDir": str(directory)}
+    print_result(document, lambda: note(f"{partition} {_outcome(before, (topic, int(number)), directory)}"))
 
 
 def _outcome(before: "list[LogDirDescription]", partition: tuple[str, int], directory: Path) -> str:

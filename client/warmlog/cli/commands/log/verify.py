@@ -8,8 +8,8 @@ import click
 from click.exceptions import Exit
 
 from warmlog.cli.terminal.exits import FAILED
-from warmlog.cli.terminal.options import json_option
-from warmlog.cli.terminal.output import counted, json_line, line, note
+from warmlog.cli.terminal.options import json_option, print_result
+from warmlog.cli.terminal.output import counted, line, note
 from warmlog.cli.terminal.paths import DIRECTORY
 from warmlog.cli.terminal.status import Status
 from warmlog.cli.terminal.tables import human_size
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     help="A data directory of warmlog or Kafka, or the directory of a partition.",
 )
 @json_option
-def verify(directory: tuple[Path, ...], as_json: bool) -> None:
+def verify(directory: tuple[Path, ...]) -> None:
     """Check every batch, index entry and other file of a partition.
 
     Files are only read, and a broker may be using them. The exit code is 1 if anything is wrong.
@@ -45,12 +45,8 @@ def verify(directory: tuple[Path, ...], as_json: bool) -> None:
             verify_directory(path, report)
     finally:
         status.clear()
-    if as_json:
-        suppressed = dict(report.suppressed)
-        json_line(
-            {"findings": report.findings, "suppressed": suppressed, "notes": report.notes, "counts": report.counts}
-        )
-    else:
+
+    def say() -> None:
         for finding in report.findings:
             line(str(finding))
         for name, count in sorted(report.suppressed.items()):
@@ -58,6 +54,10 @@ def verify(directory: tuple[Path, ...], as_json: bool) -> None:
         for text in report.notes:
             note(text)
         line(_summary(report))
+
+    suppressed = dict(report.suppressed)
+    document = {"findings": report.findings, "suppressed": suppressed, "notes": report.notes, "counts": report.counts}
+    print_result(document, say)
     if not report.is_clean:
         raise Exit(FAILED)
 

@@ -10,9 +10,11 @@ from warmlog.cli.terminal.options import (
     certain_option,
     client_options,
     parse_setting,
+    print_result,
     run_admin,
     topic_argument,
     topics_argument,
+    wants_json,
 )
 from warmlog.cli.terminal.output import counted, json_line, note
 from warmlog.cli.terminal.tables import setting_text
@@ -45,8 +47,6 @@ def create(
     replication_factor: int | None,
     config: tuple[str, ...],
     if_not_exists: bool,
-    broker: str,
-    as_json: bool,
 ) -> None:
     """Create topics. They are on disk when the command returns."""
     configs = dict(checked("--config", parse_setting, text) for text in config)
@@ -64,15 +64,15 @@ def create(
                 raise
             done = f"topic {name} exists"
         found = await described(admin, name)
-        if not as_json:
+        if not wants_json():
             note(f"{done} with {counted(len(found.partitions), 'partition')}" if found else done)
         return _document(name, found)
 
     async def create_all(admin: "Admin") -> list[dict[str, object]]:
         return [await create_one(admin, name) for name in dict.fromkeys(topics)]
 
-    documents = run_admin(broker, create_all)
-    if as_json:
+    documents = run_admin(create_all)
+    if wants_json():
         json_line(documents[0] if len(topics) == 1 else documents)
 
 
@@ -88,7 +88,7 @@ def create(
 )
 @click.option("--unset", multiple=True, metavar="NAME", help="Return a setting to the broker's default. Repeatable.")
 @client_options
-def alter(topic: str, given: tuple[str, ...], unset: tuple[str, ...], broker: str, as_json: bool) -> None:
+def alter(topic: str, given: tuple[str, ...], unset: tuple[str, ...]) -> None:
     """Change settings of a topic. They are on disk and in force when the command returns."""
     changed = dict(checked("--set / --config", parse_setting, text) for text in given)
     removed = list(unset)
@@ -99,13 +99,10 @@ def alter(topic: str, given: tuple[str, ...], unset: tuple[str, ...], broker: st
         await admin.alter_topic(topic, set=changed, unset=removed)
         return await described(admin, topic)
 
-    found = run_admin(broker, change)
-    if as_json:
-        json_line(_document(topic, found))
-        return
+    found = run_admin(change)
     names = [*changed, *removed]
     settings = [f"{name}={setting_text(name, found.configs[name].value)}" for name in names] if found else names
-    note(f"altered topic {topic}: {', '.join(settings)}")
+    print_result(_document(topic, found), lambda: note(f"altered topic {topic}: {', '.join(settings)}"))
 
 
 @click.command()
@@ -114,7 +111,7 @@ def alter(topic: str, given: tuple[str, ...], unset: tuple[str, ...], broker: st
     "--total", type=click.IntRange(min=1), required=True, metavar="N", help="The number of partitions afterwards."
 )
 @client_options
-def add_partitions(topic: str, total: int, broker: str, as_json: bool) -> None:
+def add_partitions(topic: str, total: int) -> None:
     """Add partitions to a topic. They are on disk when the command returns.
 
     Records stay where they are; keys may belong to other partitions from then on.
@@ -124,11 +121,9 @@ def add_partitions(topic: str, total: int, broker: str, as_json: bool) -> None:
         await admin.add_partitions(topic, total)
         return await described(admin, topic)
 
-    found = run_admin(broker, add)
-    if as_json:
-        json_line(_document(topic, found))
-    else:
-        note(f"topic {topic} has {counted(len(found.partitions) if found else total, 'partition')} now")
+    found = run_admin(add)
+    count = counted(len(found.partitions) if found else total, "partition")
+    print_result(_document(topic, found), lambda: note(f"topic {topic} has {count} now"))
 
 
 def _document(name: str, found: "TopicDescription | None") -> dict[str, object]:
@@ -139,7 +134,7 @@ def _document(name: str, found: "TopicDescription | None") -> dict[str, object]:
 @topics_argument
 @certain_option
 @client_options
-def delete(topics: tuple[str, ...], is_certain: bool, broker: str, as_json: bool) -> None:
+def delete(topics: tuple[str, ...], is_certain: bool) -> None:
     """Delete topics and all their records. Asks for confirmation, unless --yes is given.
 
     Nothing is deleted if one of the topics does not exist.
@@ -153,14 +148,14 @@ def delete(topics: tuple[str, ...], is_certain: bool, broker: str, as_json: bool
     async def delete_all(admin: "Admin") -> None:
         for name in names:
             await admin.delete_topic(name)
-            if not as_json:
+            if not wants_json():
                 note(f"deleted topic {name}")
 
-    run_admin(broker, check)
+    run_admin(check)
     one = f"{names[0]} and all its records"
     several = f"{counted(len(names), 'topic')} ({', '.join(names)}) and all their records"
     confirm_deletion(names, one, several, is_certain=is_certain)
-    run_admin(broker, delete_all)
+    run_admin(delete_all)
     documents = [{"name": name, "deleted": True} for name in names]
-    if as_json:
+    if wants_json():
         json_line(documents[0] if len(names) == 1 else documents)

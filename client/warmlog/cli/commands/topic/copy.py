@@ -10,14 +10,16 @@ import click
 from warmlog.cli.terminal.exits import CommandFailed, checked, describe
 from warmlog.cli.terminal.options import (
     check_broker,
+    chosen_broker,
     client_options,
     compression_option,
     connection,
+    print_result,
     run_client,
     show_warnings,
     to_option,
 )
-from warmlog.cli.terminal.output import counted, json_line, note
+from warmlog.cli.terminal.output import counted, note
 from warmlog.cli.terminal.profile import PASSWORD_FILE_KEY, login_options, profile_named
 
 if TYPE_CHECKING:
@@ -59,8 +61,6 @@ def copy(
     start: str,
     end: str,
     compression: str,
-    broker: str,
-    as_json: bool,
 ) -> None:
     """Copy the committed records of SOURCE, up to its end as it is now, to TARGET.
 
@@ -78,6 +78,7 @@ def copy(
 
     first = checked("--from", parse_start, start)
     last = checked("--to", partial(parse_end, start=first), end)
+    broker = chosen_broker()
     to_settings = None if to_profile is None else profile_named(to_profile)
     target_broker = to_broker or (to_settings and to_settings.broker) or broker
     check_broker(target_broker)
@@ -129,10 +130,9 @@ def copy(
         before = f"; {progress.counted_records()} copied before that" if progress.records else ""
         raise CommandFailed(f"{describe(error)}{before}") from error
     progress.clear()
-    if as_json:
-        json_line({"source": source, "target": target, "is_created": is_new, **progress.figures()})
-    else:
-        note(f"{progress.summary()} from {source} to {target}{', a new topic' if is_new else ''}")
+    said = f"{progress.summary()} from {source} to {target}{', a new topic' if is_new else ''}"
+    document = {"source": source, "target": target, "is_created": is_new, **progress.figures()}
+    print_result(document, lambda: note(said))
     damage.check(source)
     if is_held_back:
         raise CommandFailed(f"{source} was not copied to its end: copy it when these transactions have ended")

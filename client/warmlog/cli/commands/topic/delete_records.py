@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from warmlog.cli.terminal.exits import CommandFailed, checked, confirm, must_ask
-from warmlog.cli.terminal.options import certain_option, client_options, run_admin, topic_names
-from warmlog.cli.terminal.output import counted, is_terminal, json_line, line, note, table
+from warmlog.cli.terminal.options import certain_option, client_options, print_result, run_admin, topic_names
+from warmlog.cli.terminal.output import counted, is_terminal, line, note, table
 from warmlog.cli.terminal.paths import NEW_FILE
 
 if TYPE_CHECKING:
@@ -55,24 +55,19 @@ def delete_records(
     before: str | None,
     offset_json_file: Path | None,
     is_certain: bool,
-    broker: str,
-    as_json: bool,
 ) -> None:
     """Delete the oldest records of a topic. Asks for confirmation, unless --yes is given.
 
     Give --offset or --before, or a file. The deletion is on disk when the command returns.
     """
     find = _finder(topic, partition, offset, before, offset_json_file)
-    wanted = run_admin(broker, find)
+    wanted = run_admin(find)
     if must_ask(is_certain=is_certain):
-        _confirm(broker, wanted)
+        _confirm(wanted)
     if offset_json_file is not None:
         note("executing records delete operation")
-    results = run_admin(broker, lambda admin: admin.delete_records(wanted))
-    if as_json:
-        json_line([_document(key, result) for key, result in results.items()])
-    else:
-        _print(results)
+    results = run_admin(lambda admin: admin.delete_records(wanted))
+    print_result([_document(key, result) for key, result in results.items()], lambda: _print(results))
     failed = [f"{name}-{number}" for (name, number), result in results.items() if not isinstance(result, int)]
     if failed:
         raise CommandFailed(f"no records were deleted from {', '.join(failed)}")
@@ -115,7 +110,7 @@ def _finder(
     return find
 
 
-def _confirm(broker: str, wanted: Offsets) -> None:
+def _confirm(wanted: Offsets) -> None:
     """Ask whether so many records are to be deleted; CommandFailed unless the user agrees."""
 
     async def count(admin: "Admin") -> int:
@@ -127,7 +122,7 @@ def _confirm(broker: str, wanted: Offsets) -> None:
             for (name, number), offset in wanted.items()
         )
 
-    records = run_admin(broker, count)
+    records = run_admin(count)
     names = ", ".join(sorted({name for name, _ in wanted}))
     question = f"Delete {counted(records, 'record')} of {names} in {counted(len(wanted), 'partition')}?"
     confirm(question, "no records were deleted", is_certain=False)

@@ -7,7 +7,7 @@ import click
 
 from warmlog.cli.commands.topic.open_transactions import Held, held_back, held_documents, show_held
 from warmlog.cli.terminal.exits import CommandFailed
-from warmlog.cli.terminal.options import client_options, run_admin, topic_argument
+from warmlog.cli.terminal.options import client_options, print_result, run_admin, topic_argument, wants_json
 from warmlog.cli.terminal.output import counted, facts, is_terminal, json_line, line, table
 from warmlog.cli.terminal.tables import (
     NO_LIMIT,
@@ -89,10 +89,10 @@ def figures_of(topic: "TopicDescription", sizes: dict[tuple[str, int], int]) -> 
 @click.command()
 @click.option("--internal", is_flag=True, help="List the broker's internal topics, too.")
 @client_options
-def list_topics(internal: bool, broker: str, as_json: bool) -> None:
+def list_topics(internal: bool) -> None:
     """List all topics: one name a line; on a terminal with partitions, records and size on disk."""
-    if not as_json and not is_terminal():
-        for name in run_admin(broker, lambda admin: admin.topic_names(internal=internal)):
+    if not wants_json() and not is_terminal():
+        for name in run_admin(lambda admin: admin.topic_names(internal=internal)):
             line(name)
         return
 
@@ -101,26 +101,17 @@ def list_topics(internal: bool, broker: str, as_json: bool) -> None:
         topics = await admin.list_topics(internal=internal)
         return [(topic, total(figures_of(topic, sizes).values())) for topic in topics]
 
-    found = run_admin(broker, describe_all)
-    if as_json:
-        json_line(
-            [
-                {
-                    "name": topic.name,
-                    "topic_id": str(topic.topic_id),
-                    "partitions": len(topic.partitions),
-                    "records": figures.records,
-                    "size_bytes": figures.size_bytes,
-                }
-                for topic, figures in found
-            ]
-        )
-    else:
-        rows = [
-            (topic.name, Count(len(topic.partitions)), Count(figures.records), Size(figures.size_bytes))
-            for topic, figures in found
-        ]
-        table(("topic", "partitions", "records", "size"), rows)
+    found = run_admin(describe_all)
+    rows = [
+        (topic.name, Count(len(topic.partitions)), Count(figures.records), Size(figures.size_bytes))
+        for topic, figures in found
+    ]
+    documents = [
+        {"name": topic.name, "topic_id": str(topic.topic_id), "partitions": len(topic.partitions)}
+        | {"records": figures.records, "size_bytes": figures.size_bytes}
+        for topic, figures in found
+    ]
+    print_result(documents, lambda: table(("topic", "partitions", "records", "size"), rows))
 
 
 @click.command()
@@ -130,7 +121,7 @@ def list_topics(internal: bool, broker: str, as_json: bool) -> None:
 )
 @click.option("--segments", "max_segments", type=click.IntRange(min=1), metavar="N", help="Show the newest N segments.")
 @client_options
-def describe(topic: str, show_all: bool, max_segments: int | None, broker: str, as_json: bool) -> None:
+def describe(topic: str, show_all: bool, max_segments: int | None) -> None:
     """Show a topic's records, size, retention, partitions and settings, and transactions that hold readers back.
 
     Offsets are counted as records: those that compaction has removed and the ends of transactions, too. The exit code
@@ -150,8 +141,8 @@ def describe(topic: str, show_all: bool, max_segments: int | None, broker: str, 
             segments = [(tp[1], log.segments) for tp, log in logs.items() if not isinstance(log, Exception)]
         return found, figures, await held_back(admin, [found]), segments
 
-    found, figures, held, segments = run_admin(broker, describe_one, warns=True)
-    if as_json:
+    found, figures, held, segments = run_admin(describe_one, warns=True)
+    if wants_json():
         shown = document(found, figures)
         for row in shown["partitions"]:
             row["open_transactions"] = held_documents(held, row["partition"])
@@ -170,7 +161,7 @@ def describe(topic: str, show_all: bool, max_segments: int | None, broker: str, 
         line()
         _settings_table(found, show_all=show_all)
         show_held(held)
-    if segments and not as_json:
+    if segments and not wants_json():
         line()
         table(SEGMENT_HEADINGS, segment_rows(segments))
     errors = [str(partition.error) for partition in found.partitions if partition.error is not None]

@@ -13,7 +13,7 @@ from warmlog import ApiError, BrokerInfo, CoordinatorNotAvailable, TransactionDe
 from warmlog.cli.app import build_program
 from warmlog.cli.commands import consume
 from warmlog.cli.commands.access.acl import OPERATIONS
-from warmlog.cli.commands.spark_export import _export
+from warmlog.cli.commands.spark_export import _export, spark_export
 from warmlog.cli.commands.status import BrokerStatus, _with_groups
 from warmlog.cli.commands.topic.open_transactions import Held, held_text
 from warmlog.cli.terminal.exits import describe
@@ -41,9 +41,11 @@ def test_the_summary_says_how_many_offsets_were_gone(
     rounds = [Copied(5, 100, 1, lost_offsets), Copied(0, 0, 0, 0)]
     monkeypatch.setattr("warmlog.spark.export.export.export_available", lambda *_: iter(rounds))
     options = ExportOptions(("b:1",), "t", Path("/out"))
-    _export(None, None, options, None, as_json=True)
+    with spark_export.make_context("spark-export", ["t", "/out", "--json"]):
+        _export(None, None, options, None)
     assert json.loads(capfdbinary.readouterr().out)["lost_offsets"] == lost_offsets
-    _export(None, None, options, None, as_json=False)
+    with spark_export.make_context("spark-export", ["t", "/out"]):
+        _export(None, None, options, None)
     said = capfdbinary.readouterr().out.decode()
     assert said.startswith("t to /out: 1 file, 5 records")
     assert said.endswith("; 1,500 lost offsets were skipped\n") == (lost_offsets > 0)
