@@ -103,7 +103,7 @@ class FakeGroups:
         for name in request.groups:
             was_there = self.offsets.pop(name, None) is not None and not self.forgets_deletion
             code = ErrorCode.NONE if was_there else ErrorCode.GROUP_ID_NOT_FOUND
-            results.append(m.DeletedGroup(code, "", name))
+            results.append(m.NamedResult(code, "", name))
         return m.DeleteGroupsResponse(results)
 
     def _delete_offsets(self, request: m.DeleteOffsetsRequest) -> m.DeleteOffsetsResponse:

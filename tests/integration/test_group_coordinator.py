@@ -239,7 +239,7 @@ def test_what_is_in_use_is_not_deleted(client: WireClient, topic: str, join: Joi
         request = m.DeleteOffsetsRequest("deleted", [m.TopicPartitions(topic_id, topic, [partition])])
         return codes(list(cast("m.DeleteOffsetsResponse", client.call(request)).partitions))
 
-    def delete(*names: str) -> list[m.DeletedGroup]:
+    def delete(*names: str) -> list[m.NamedResult]:
         return cast("m.DeleteGroupsResponse", client.call(m.DeleteGroupsRequest(list(names)))).groups
 
     assert delete_offset(0) == [0]

@@ -34,7 +34,7 @@ def _each_partition(operation: Operation, refused: Callable[[Any, AuthorizationF
     return Each((operation,), TOPIC, "partitions", "partitions", refused, **{"named": topic_of, **more})
 
 
-def _each_topic(operation: Operation, result: Callable[[int, str, str], Any]) -> Each:
+def _each_topic(operation: Operation, result: Callable[[int, str, str], Any] = m.NamedResult) -> Each:
     """Each topic that a request names with more about it needs `operation`."""
     failed = failed_name(result)
     return Each((operation,), TOPIC, "topics", "topics", lambda item, error: failed(item.name, error), name_of)
@@ -169,9 +169,9 @@ RIGHTS: dict[type[Message], tuple[Rule, ...]] = {
     m.MetadataRequest: (_metadata,),
     m.FindCoordinatorRequest: (),  # it says nothing about what a key stands for
     m.CreateTopicsRequest: (_in_cluster(Operation.CREATE, _each_topic(Operation.CREATE, m.CreatedTopic)),),
-    m.DeleteTopicsRequest: (Each((Operation.DELETE,), TOPIC, "names", "topics", failed_name(m.DeletedTopic)),),
-    m.AlterTopicsRequest: (_each_topic(Operation.ALTER_CONFIGS, m.AlterTopicResult),),
-    m.CreatePartitionsRequest: (_each_topic(Operation.ALTER, m.CreatedPartitions),),
+    m.DeleteTopicsRequest: (Each((Operation.DELETE,), TOPIC, "names", "topics", failed_name(m.NamedResult)),),
+    m.AlterTopicsRequest: (_each_topic(Operation.ALTER_CONFIGS),),
+    m.CreatePartitionsRequest: (_each_topic(Operation.ALTER),),
     m.DescribeConfigsRequest: (_describe_configs,),
     m.AlterReplicaLogDirsRequest: (on_cluster(Operation.ALTER),),
     m.DescribeLogDirsRequest: (on_cluster(Operation.DESCRIBE),),
@@ -189,7 +189,7 @@ RIGHTS: dict[type[Message], tuple[Rule, ...]] = {
     ),
     m.ListGroupsRequest: (_in_cluster(Operation.DESCRIBE, Listed(GROUP, "groups", name_of)),),
     m.DescribeGroupsRequest: (_each_group(Operation.DESCRIBE, m.DescribedGroup), _members_topics),
-    m.DeleteGroupsRequest: (_each_group(Operation.DELETE, m.DeletedGroup),),
+    m.DeleteGroupsRequest: (_each_group(Operation.DELETE, m.NamedResult),),
     m.DeleteOffsetsRequest: (
         _in_group(Operation.DELETE),
         _each_partition(

@@ -75,11 +75,11 @@ async def alter_users(
         raise error
     by_name = {user.name: user for user in request.users}
 
-    async def alter(name: str) -> m.AlterUserResult:
+    async def alter(name: str) -> m.NamedResult:
         await services.users.alter(by_name[name], context.principal)
-        return m.AlterUserResult(ErrorCode.NONE, "", name)
+        return m.NamedResult(ErrorCode.NONE, "", name)
 
-    return m.AlterUsersResponse(await handle_all(services, by_name, alter, failed_name(m.AlterUserResult)))
+    return m.AlterUsersResponse(await handle_all(services, by_name, alter, failed_name(m.NamedResult)))
 
 
 async def create_acls(
@@ -89,7 +89,7 @@ async def create_acls(
     errors = await services.authorizer.create(request.acls, context.principal)
     return m.CreateAclsResponse(
         [
-            m.CreatedAcl(ErrorCode.NONE, "") if error is None else m.CreatedAcl(error.code, str(error))
+            m.ItemResult(ErrorCode.NONE, "") if error is None else m.ItemResult(error.code, str(error))
             for error in errors
         ]
     )
@@ -132,11 +132,11 @@ async def alter_client_quotas(
         f"{number}, {QuotaEntity(quota.user, quota.client_id)}": quota for number, quota in enumerate(request.quotas)
     }
 
-    async def alter(name: str) -> m.AlteredClientQuota:
+    async def alter(name: str) -> m.ItemResult:
         await services.quotas.alter(by_name[name], context.principal)
-        return m.AlteredClientQuota(ErrorCode.NONE, "")
+        return m.ItemResult(ErrorCode.NONE, "")
 
-    def failed(_name: str, error: ApiError) -> m.AlteredClientQuota:
-        return m.AlteredClientQuota(error.code, str(error))
+    def failed(_name: str, error: ApiError) -> m.ItemResult:
+        return m.ItemResult(error.code, str(error))
 
     return m.AlterClientQuotasResponse(await handle_all(services, by_name, alter, failed))

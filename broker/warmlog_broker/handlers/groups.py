@@ -249,14 +249,14 @@ async def delete_groups(
 ) -> m.DeleteGroupsResponse:
     """One result for each group, in the order of the request. Up to ITEMS_A_TURN deletions share a flush."""
 
-    async def delete(name: str) -> m.DeletedGroup:
+    async def delete(name: str) -> m.NamedResult:
         outcome = services.coordinators.groups.delete_group(name)
         if outcome is not None:
             await outcome
-        return m.DeletedGroup(ErrorCode.NONE, "", name)
+        return m.NamedResult(ErrorCode.NONE, "", name)
 
-    failed = failed_name(m.DeletedGroup)
-    results: list[m.DeletedGroup] = []
+    failed = failed_name(m.NamedResult)
+    results: list[m.NamedResult] = []
     for first in range(0, len(request.groups), ITEMS_A_TURN):
         names = request.groups[first : first + ITEMS_A_TURN]
         done = await asyncio.gather(*(handle_all(services, [name], delete, failed) for name in names))

@@ -20,11 +20,11 @@ async def alter_replica_log_dirs(
 ) -> m.AlterReplicaLogDirsResponse:
     """Begin to move each partition. Before the response, its move is stored so that a restart continues it."""
 
-    async def alter(wanted: m.ReplicaLogDir) -> m.AlteredReplicaLogDir:
+    async def alter(wanted: m.ReplicaLogDir) -> m.PartitionResult:
         await services.moves.request(wanted.topic, wanted.partition, Path(wanted.path))
-        return m.AlteredReplicaLogDir(wanted.topic, wanted.partition, ErrorCode.NONE, "")
+        return m.PartitionResult(wanted.topic, wanted.partition, ErrorCode.NONE, "")
 
-    failed = failed_partition(m.AlteredReplicaLogDir)
+    failed = failed_partition(m.PartitionResult)
     return m.AlterReplicaLogDirsResponse(await handle_all(services, request.partitions, alter, failed))
 
 

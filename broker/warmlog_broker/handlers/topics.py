@@ -41,11 +41,11 @@ async def create_topics(
 async def delete_topics(
     services: Services, _context: RequestContext, request: m.DeleteTopicsRequest
 ) -> m.DeleteTopicsResponse:
-    async def delete(name: str) -> m.DeletedTopic:
+    async def delete(name: str) -> m.NamedResult:
         await services.topics.delete(name)
-        return m.DeletedTopic(ErrorCode.NONE, "", name)
+        return m.NamedResult(ErrorCode.NONE, "", name)
 
-    return m.DeleteTopicsResponse(await handle_all(services, request.names, delete, failed_name(m.DeletedTopic)))
+    return m.DeleteTopicsResponse(await handle_all(services, request.names, delete, failed_name(m.NamedResult)))
 
 
 async def alter_topics(
@@ -55,7 +55,7 @@ async def alter_topics(
     results = await services.topic_changes.alter(request.topics, validate_only=request.validate_only)
     return m.AlterTopicsResponse(
         [
-            m.AlterTopicResult(*_code_and_text(result), each.name)
+            m.NamedResult(*_code_and_text(result), each.name)
             for each, result in zip(request.topics, results, strict=True)
         ]
     )
@@ -68,7 +68,7 @@ async def create_partitions(
     results = await services.topic_changes.add_partitions(request.topics, validate_only=request.validate_only)
     return m.CreatePartitionsResponse(
         [
-            m.CreatedPartitions(*_code_and_text(result), each.name)
+            m.NamedResult(*_code_and_text(result), each.name)
             for each, result in zip(request.topics, results, strict=True)
         ]
     )

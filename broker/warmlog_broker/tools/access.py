@@ -37,9 +37,7 @@ def respond(data_dir: Path, request: m.Message) -> m.Message:
             case m.AlterUsersRequest():
                 for user in request.users:
                     commit(log, user_entries(log.state, user, now_ms))
-                return m.AlterUsersResponse(
-                    [m.AlterUserResult(ErrorCode.NONE, "", user.name) for user in request.users]
-                )
+                return m.AlterUsersResponse([m.NamedResult(ErrorCode.NONE, "", user.name) for user in request.users])
             case m.CreateAclsRequest():
                 entry, errors = acl_entry(log.state, request.acls)
                 for error in errors:
@@ -47,11 +45,11 @@ def respond(data_dir: Path, request: m.Message) -> m.Message:
                         raise error
                 if entry is not None:
                     commit(log, [entry])
-                return m.CreateAclsResponse([m.CreatedAcl(ErrorCode.NONE, "") for _ in errors])
+                return m.CreateAclsResponse([m.ItemResult(ErrorCode.NONE, "") for _ in errors])
             case m.AlterClientQuotasRequest():
                 for quota in request.quotas:
                     commit(log, [quota_entry(log.state, quota)])
-                return m.AlterClientQuotasResponse([m.AlteredClientQuota(ErrorCode.NONE, "") for _ in request.quotas])
+                return m.AlterClientQuotasResponse([m.ItemResult(ErrorCode.NONE, "") for _ in request.quotas])
     raise AssertionError(request)
 
 

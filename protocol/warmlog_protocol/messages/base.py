@@ -104,10 +104,16 @@ class Message(Struct, array_like=True, frozen=True, gc=False):
 
 
 class ItemResult(Message, frozen=True):
-    """The base of results for single items of a request. The text is empty if the code is NONE."""
+    """The result for one item of a request. The text is empty if the code is NONE."""
 
     error_code: int
     error_message: str
+
+
+class NamedResult(ItemResult, frozen=True):
+    """The same for items that have a name, such as topics, groups and users."""
+
+    name: str
 
 
 class PartitionResult(Message, frozen=True):

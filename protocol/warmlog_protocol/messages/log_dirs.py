@@ -17,14 +17,13 @@ class AlterReplicaLogDirsRequest(Message, frozen=True):
     partitions: list[ReplicaLogDir]
 
 
-class AlteredReplicaLogDir(PartitionResult, frozen=True):
-    """The result for one partition. Without an error the move has begun, and continues after a restart."""
-
-
 class AlterReplicaLogDirsResponse(Message, frozen=True):
-    """One result for each partition, in the order of the request."""
+    """One result for each partition, in the order of the request.
 
-    partitions: list[AlteredReplicaLogDir]
+    Without an error the move has begun, and continues after a restart.
+    """
+
+    partitions: list[PartitionResult]
 
 
 class DescribeLogDirsRequest(Message, frozen=True):

@@ -8,7 +8,7 @@ to what there is something to say to, of this request or an earlier one.
 from msgspec import field
 
 from warmlog_protocol.messages.base import Int32, Int64, Message
-from warmlog_protocol.messages.coordinators.groups import OffsetCommitRequest
+from warmlog_protocol.messages.coordinators.groups import OffsetCommitRequest, OffsetCommitResponse
 from warmlog_protocol.messages.coordinators.transactions import TxnOffsetCommitRequest
 
 PEER_NAME = "__broker"
@@ -178,6 +178,9 @@ class CommitOffsetsElsewhereRequest(Message, frozen=True):
 
     commit: TxnOffsetCommitRequest
     principal: str
+
+
+AddPendingOffsetsResponse = CommitOffsetsElsewhereResponse = OffsetCommitResponse
 
 
 class EndPendingOffsetsRequest(Message, frozen=True):

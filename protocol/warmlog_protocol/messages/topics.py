@@ -5,7 +5,7 @@ The last alters settings of a running broker; DescribeConfigs tells them.
 
 from msgspec import field
 
-from warmlog_protocol.messages.base import Int32, ItemResult, Message
+from warmlog_protocol.messages.base import Int32, ItemResult, Message, NamedResult
 
 
 class NewTopic(Message, frozen=True):
@@ -44,16 +44,10 @@ class DeleteTopicsRequest(Message, frozen=True):
     names: list[str]
 
 
-class DeletedTopic(ItemResult, frozen=True):
-    """The result for one name."""
-
-    name: str
-
-
 class DeleteTopicsResponse(Message, frozen=True):
     """One result for each name, in the order of the request."""
 
-    topics: list[DeletedTopic]
+    topics: list[NamedResult]
 
 
 class AlteredTopic(Message, frozen=True):
@@ -71,16 +65,10 @@ class AlterTopicsRequest(Message, frozen=True):
     validate_only: bool = False
 
 
-class AlterTopicResult(ItemResult, frozen=True):
-    """The result for one AlteredTopic. Without an error the settings are durable and in force."""
-
-    name: str
-
-
 class AlterTopicsResponse(Message, frozen=True):
-    """One result for each topic, in the order of the request."""
+    """One result for each topic, in the order of the request. What has no error is durable and in force."""
 
-    topics: list[AlterTopicResult]
+    topics: list[NamedResult]
 
 
 class NewPartitions(Message, frozen=True):
@@ -97,16 +85,10 @@ class CreatePartitionsRequest(Message, frozen=True):
     validate_only: bool = False
 
 
-class CreatedPartitions(ItemResult, frozen=True):
-    """The result for one NewPartitions. Without an error the partitions are durable and served."""
-
-    name: str
-
-
 class CreatePartitionsResponse(Message, frozen=True):
-    """One result for each topic, in the order of the request."""
+    """One result for each topic, in the order of the request. What has no error is durable and served."""
 
-    topics: list[CreatedPartitions]
+    topics: list[NamedResult]
 
 
 class DescribeConfigsRequest(Message, frozen=True):

@@ -480,7 +480,7 @@ async def test_a_client_from_when_there_was_one_broker_knows_the_others_when_tha
 
 async def test_admin_moves_a_partition_where_it_is_led_and_lists_the_directories_of_all(three: FakeCluster) -> None:
     three.lead(2, 1)
-    moved = m.AlterReplicaLogDirsResponse([m.AlteredReplicaLogDir("t", 0, 0, "")])
+    moved = m.AlterReplicaLogDirsResponse([m.PartitionResult("t", 0, 0, "")])
     three.answer(m.AlterReplicaLogDirsRequest, lambda _: moved)
     for broker in three.brokers:
         found = m.DescribeLogDirsResponse([m.LogDir(0, "", "/data", [])], broker.node_id)

@@ -76,14 +76,10 @@ class CreateAclsRequest(Message, frozen=True):
     acls: list[AclBinding]
 
 
-class CreatedAcl(ItemResult, frozen=True):
-    """The result for one rule."""
-
-
 class CreateAclsResponse(Message, frozen=True):
     """One result for each rule, in the order of the request."""
 
-    results: list[CreatedAcl]
+    results: list[ItemResult]
 
 
 class DeleteAclsRequest(Message, frozen=True):

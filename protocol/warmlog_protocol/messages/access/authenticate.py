@@ -4,7 +4,7 @@ from enum import IntEnum
 
 from msgspec import field
 
-from warmlog_protocol.messages.base import Int64, ItemResult, Message
+from warmlog_protocol.messages.base import Int64, Message, NamedResult
 from warmlog_protocol.sasl.credential import Credential
 
 
@@ -66,16 +66,10 @@ class AlterUsersRequest(Message, frozen=True):
     users: list[AlteredUser]
 
 
-class AlterUserResult(ItemResult, frozen=True):
-    """The result for one user."""
-
-    name: str
-
-
 class AlterUsersResponse(Message, frozen=True):
     """The results, in the order of the request."""
 
-    users: list[AlterUserResult]
+    users: list[NamedResult]
 
 
 class ListUsersRequest(Message, frozen=True):

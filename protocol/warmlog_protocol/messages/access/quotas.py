@@ -47,14 +47,10 @@ class AlterClientQuotasRequest(Message, frozen=True):
     quotas: list[ClientQuota]
 
 
-class AlteredClientQuota(ItemResult, frozen=True):
-    """The result for one quota."""
-
-
 class AlterClientQuotasResponse(Message, frozen=True):
     """The results, in the order of the request."""
 
-    quotas: list[AlteredClientQuota]
+    quotas: list[ItemResult]
 
 
 class DescribeClientQuotasRequest(Message, frozen=True):

@@ -6,7 +6,7 @@ may be refused as a whole with COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR, 
 
 from msgspec import field
 
-from warmlog_protocol.messages.base import NO_LEADER_EPOCH, Int32, Int64, ItemResult, Message
+from warmlog_protocol.messages.base import NO_LEADER_EPOCH, Int32, Int64, ItemResult, Message, NamedResult
 
 JOINING = 0
 """`member_epoch` of a member that joins, or that lost its place and joins again."""
@@ -248,16 +248,10 @@ class DeleteGroupsRequest(Message, frozen=True):
     groups: list[str]
 
 
-class DeletedGroup(ItemResult, frozen=True):
-    """The result for one group: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
-
-    group: str
-
-
 class DeleteGroupsResponse(Message, frozen=True):
-    """One result for each group, in the order of the request. What has no error is durable."""
+    """One result for each group, in the order of the request: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, or it is durable."""
 
-    groups: list[DeletedGroup]
+    groups: list[NamedResult]
 
 
 class DeleteOffsetsRequest(Message, frozen=True):

@@ -6,7 +6,7 @@ refused as a whole with COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR or CONCURR
 """
 
 from warmlog_protocol.messages.base import Int32, Int64, Message
-from warmlog_protocol.messages.coordinators.groups import NO_MEMBER_EPOCH, OffsetCommitPartition
+from warmlog_protocol.messages.coordinators.groups import NO_MEMBER_EPOCH, OffsetCommitPartition, OffsetCommitResponse
 
 
 class EndTransactionRequest(Message, frozen=True):
@@ -53,6 +53,9 @@ class TxnOffsetCommitRequest(Message, frozen=True):
     sequence: Int64 = 0
     takes_any_offset: bool = False
     is_enrolled: bool = False
+
+
+TxnOffsetCommitResponse = OffsetCommitResponse
 
 
 class ListTransactionsRequest(Message, frozen=True):

@@ -54,7 +54,7 @@ def ask(handler: Callable[[m.Message], Response], message: m.Message) -> Any:
 
 def deleted(message: m.Message) -> m.DeleteGroupsResponse:
     assert isinstance(message, m.DeleteGroupsRequest)
-    return m.DeleteGroupsResponse([m.DeletedGroup(0, "", name) for name in message.groups])
+    return m.DeleteGroupsResponse([m.NamedResult(0, "", name) for name in message.groups])
 
 
 MIXED = m.DeleteGroupsRequest(["theirs", "my1", "theirs", "my2"])
@@ -62,7 +62,7 @@ EXPECTED = [(REFUSED, "theirs"), (0, "my1"), (REFUSED, "theirs"), (0, "my2")]
 
 
 def results(response: Any) -> list[tuple[int, str]]:
-    return [(each.error_code, each.group) for each in response.groups]
+    return [(each.error_code, each.name) for each in response.groups]
 
 
 def test_a_handler_gets_only_what_is_allowed() -> None:

@@ -97,5 +97,6 @@ def test_the_table_has_a_row_for_every_api_key_and_finds_it_by_its_request() -> 
 
 
 def test_every_request_and_response_of_the_module_is_in_the_table() -> None:
-    written = {name for name in vars(messages) if name.endswith(("Request", "Response"))} - {"ErrorResponse"}
+    named = {found for name, found in vars(messages).items() if name.endswith(("Request", "Response"))}
+    written = {message_type.__name__ for message_type in named} - {"ErrorResponse"}
     assert written == {message_type.__name__ for message_type in message_types}
