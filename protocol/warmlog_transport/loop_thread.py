@@ -9,7 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from warmlog_transport.errors import ClientClosed
@@ -185,9 +184,7 @@ class LoopThread:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from enum import Enum
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
@@ -115,9 +114,7 @@ class Broker:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     @property

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self, Unpack
 
 from warmlog.errors import ClientClosed
@@ -45,9 +44,7 @@ class Connected(Throttled):
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @property

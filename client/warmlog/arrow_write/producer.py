@@ -13,7 +13,6 @@ would need a new epoch fails.
 
 from collections.abc import Sequence
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 from warmlog.arrow_write.encoding import encode_arrow
@@ -102,9 +101,7 @@ class ArrowProducer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def _raise_failure(self) -> None:

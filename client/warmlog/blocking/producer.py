@@ -330,9 +330,7 @@ class Transaction:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
         try:
             self._thread.call(lambda: self._end(error))
         finally:

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from inspect import signature
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
 from warmlog import points
@@ -250,9 +249,7 @@ class Consumer(Throttled):
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, _: object, error: BaseException | None, trace: object) -> None:
         await self._close(is_interrupted=is_interruption(error))
 
     # --- reading ----------------------------------------------------------------------------------------------------

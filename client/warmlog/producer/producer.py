@@ -10,7 +10,6 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, Unpack
 
 from warmlog.errors import ClientClosed, ClientError, InvalidConfig, WarmlogError
@@ -225,9 +224,7 @@ class Producer(Throttled, Generic[Value, Key]):
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, _: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             await self.close()
             return

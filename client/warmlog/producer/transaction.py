@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
 from warmlog import errors
@@ -258,9 +257,7 @@ class Transaction:
         self._is_open = True
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, _: object, error: BaseException | None, trace: object) -> None:
         self._accept(False)
         self._is_open = False
         async with self._transactional_id.ending:

@@ -11,7 +11,6 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import mkdtemp
-from types import TracebackType
 from typing import Any, Self
 
 from warmlog.admin.arguments import SettingGiven, setting_texts
@@ -129,9 +128,7 @@ class EmbeddedBroker:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         try:
             if self._thread is not None and not self._thread.is_foreign:  # other tasks of this loop run on meanwhile
                 ended = self._thread.submit(partial(self._end_in_loop, is_clean=True))
@@ -147,9 +144,7 @@ class EmbeddedBroker:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _prepare(self) -> tuple[LoopThread, Callable[[], Coroutine[Any, Any, None]]]:
