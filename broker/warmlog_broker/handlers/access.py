@@ -66,9 +66,7 @@ def list_users(services: Services, _context: RequestContext, _request: m.ListUse
     return m.ListUsersResponse(services.users.listed())
 
 
-async def alter_users(
-    services: Services, context: RequestContext, request: m.AlterUsersRequest
-) -> m.AlterUsersResponse:
+async def alter_users(services: Services, context: RequestContext, request: m.AlterUsersRequest) -> Response:
     """Change each user independently."""
     error = altered_user_error(request.users)
     if error is not None:
@@ -82,9 +80,7 @@ async def alter_users(
     return m.AlterUsersResponse(await handle_all(services, by_name, alter, failed_name(m.NamedResult)))
 
 
-async def create_acls(
-    services: Services, context: RequestContext, request: m.CreateAclsRequest
-) -> m.CreateAclsResponse:
+async def create_acls(services: Services, context: RequestContext, request: m.CreateAclsRequest) -> Response:
     """Add those of the rules that are valid, at once."""
     errors = await services.authorizer.create(request.acls, context.principal)
     return m.CreateAclsResponse(
@@ -95,16 +91,12 @@ async def create_acls(
     )
 
 
-async def delete_acls(
-    services: Services, context: RequestContext, request: m.DeleteAclsRequest
-) -> m.DeleteAclsResponse:
+async def delete_acls(services: Services, context: RequestContext, request: m.DeleteAclsRequest) -> Response:
     """Remove rules, at once."""
     return m.DeleteAclsResponse(await services.authorizer.delete(request.filters, context.principal))
 
 
-def describe_acls(
-    services: Services, _context: RequestContext, request: m.DescribeAclsRequest
-) -> m.DescribeAclsResponse:
+def describe_acls(services: Services, _context: RequestContext, request: m.DescribeAclsRequest) -> Response:
     return m.DescribeAclsResponse(services.authorizer.described(request.filter))
 
 

@@ -26,17 +26,13 @@ def replica_flushed(services: Services, context: RequestContext, request: m.Repl
     _cluster(services).serving.flushed(node, request)
 
 
-async def write_marker(
-    services: Services, context: RequestContext, request: m.WriteMarkerRequest
-) -> m.WriteMarkerResponse:
+async def write_marker(services: Services, context: RequestContext, request: m.WriteMarkerRequest) -> Response:
     """Write the marker into a partition that this broker leads."""
     _check_order(services, context)
     return m.WriteMarkerResponse(await _cluster(services).markers.end(request))
 
 
-async def enrol_partition(
-    services: Services, context: RequestContext, request: m.EnrolPartitionRequest
-) -> m.EnrolPartitionResponse:
+async def enrol_partition(services: Services, context: RequestContext, request: m.EnrolPartitionRequest) -> Response:
     """Make a partition of another broker part of a transaction."""
     _broker(context)
     if (enrolling := services.coordinators.transactions.enrol_partition(request)) is not None:

@@ -144,9 +144,7 @@ def delete_offsets(services: Services, _context: RequestContext, request: m.Dele
     return services.coordinators.groups.delete_offsets(request)
 
 
-async def list_groups(
-    services: Services, _context: RequestContext, _request: m.ListGroupsRequest
-) -> m.ListGroupsResponse:
+async def list_groups(services: Services, _context: RequestContext, _request: m.ListGroupsRequest) -> Response:
     found = [
         m.GroupListing(group.name, group.state, group.member_count, group.protocol_type, group.is_classic)
         async for group in services.coordinators.groups.groups()
@@ -154,9 +152,7 @@ async def list_groups(
     return m.ListGroupsResponse(sorted(found, key=lambda group: group.name))
 
 
-async def describe_groups(
-    services: Services, _context: RequestContext, request: m.DescribeGroupsRequest
-) -> m.DescribeGroupsResponse:
+async def describe_groups(services: Services, _context: RequestContext, request: m.DescribeGroupsRequest) -> Response:
     """One result for each group, in the order of the request."""
 
     async def describe(name: str) -> m.DescribedGroup:
@@ -244,9 +240,7 @@ def _described_member(group: Group, member: Member) -> m.GroupMember:
     )
 
 
-async def delete_groups(
-    services: Services, _context: RequestContext, request: m.DeleteGroupsRequest
-) -> m.DeleteGroupsResponse:
+async def delete_groups(services: Services, _context: RequestContext, request: m.DeleteGroupsRequest) -> Response:
     """One result for each group, in the order of the request. Up to ITEMS_A_TURN deletions share a flush."""
 
     async def delete(name: str) -> m.NamedResult:

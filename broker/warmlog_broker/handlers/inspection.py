@@ -2,7 +2,7 @@
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import failed_partition, handle_all
-from warmlog_broker.network.request import RequestContext
+from warmlog_broker.network.request import RequestContext, Response
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.index.offset_index import OffsetIndex
@@ -43,9 +43,7 @@ def lagging_replicas(services: Services) -> int:
     )
 
 
-async def describe_status(
-    services: Services, _context: RequestContext, _request: m.DescribeStatusRequest
-) -> m.DescribeStatusResponse:
+async def describe_status(services: Services, _context: RequestContext, _request: m.DescribeStatusRequest) -> Response:
     """Counters by topic leave out those to which nothing was appended and from which nothing was read."""
     counters, connections = services.counters, services.connections
     flushes = [
@@ -112,9 +110,7 @@ def _described(log: Log, wanted: m.InspectedPartition, max_segments: int) -> m.D
     )
 
 
-async def trace_index(
-    services: Services, _context: RequestContext, request: m.TraceIndexRequest
-) -> m.TraceIndexResponse:
+async def trace_index(services: Services, _context: RequestContext, request: m.TraceIndexRequest) -> Response:
     """The searches read the index as a fetch does. InvalidRequest if no segment up to the offset has an index entry."""
     log = services.topics.partition(request.topic, request.partition).log
     index = _searched_index(log, request)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import failed_name, handle_all
-from warmlog_broker.network.request import RequestContext
+from warmlog_broker.network.request import RequestContext, Response
 from warmlog_broker.replica.cluster_view import NO_LEADER, BrokerAddress, ClusterView
 from warmlog_broker.runtime.version import broker_version
 from warmlog_broker.topics.topics import Topic
@@ -56,9 +56,7 @@ async def metadata(services: Services, context: RequestContext, request: m.Metad
     )
 
 
-async def find_coordinator(
-    services: Services, context: RequestContext, request: m.FindCoordinatorRequest
-) -> m.FindCoordinatorResponse:
+async def find_coordinator(services: Services, context: RequestContext, request: m.FindCoordinatorRequest) -> Response:
     """Return the coordinators of groups or transactional ids. A broker that is alone has them all."""
     try:
         kind = m.CoordinatorKind(request.kind)

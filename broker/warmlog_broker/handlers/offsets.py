@@ -19,7 +19,7 @@ from functools import partial
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import failed_partition, handle_all
-from warmlog_broker.network.request import RequestContext
+from warmlog_broker.network.request import RequestContext, Response
 from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.cleaner.throttle import Turns
 from warmlog_broker.storage.io.os_errors import storage_error
@@ -33,9 +33,7 @@ NOT_FOUND = TimestampAndOffset(-1, -1, -1)
 _log = logging.getLogger(__name__)
 
 
-async def list_offsets(
-    services: Services, _context: RequestContext, request: m.ListOffsetsRequest
-) -> m.ListOffsetsResponse:
+async def list_offsets(services: Services, _context: RequestContext, request: m.ListOffsetsRequest) -> Response:
     """One result for each partition, in the order of the request."""
 
     async def find(wanted: m.ListOffsetsPartition) -> m.ListedOffset:
@@ -136,9 +134,7 @@ async def offset_for_leader_epoch(
     return m.OffsetForLeaderEpochResponse(await handle_all(services, request.partitions, find, failed))
 
 
-async def delete_records(
-    services: Services, _context: RequestContext, request: m.DeleteRecordsRequest
-) -> m.DeleteRecordsResponse:
+async def delete_records(services: Services, _context: RequestContext, request: m.DeleteRecordsRequest) -> Response:
     """One result for each partition, in the order of the request; an error of one does not affect the others."""
     raised: list[Partition] = []
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, cast
 from warmlog_broker.coordinator.transaction.decisions.state import Incarnation, check_transactional_id
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import failed_partition, handle
-from warmlog_broker.network.request import BatchSource, ConnectionEnds, Deferred, RequestContext
+from warmlog_broker.network.request import BatchSource, ConnectionEnds, Deferred, RequestContext, Response
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.log.recompression import prepare_batch
@@ -312,9 +312,7 @@ def _append(services: Services, acks: int, now_ms: int, pending: PendingProduce,
     return m.ProducedPartition(item.topic, item.partition, NO_ERROR, "", first_offset, append_time_ms, log_start_offset)
 
 
-async def init_producer_id(
-    services: Services, context: RequestContext, request: m.InitProducerIdRequest
-) -> m.InitProducerIdResponse:
+async def init_producer_id(services: Services, context: RequestContext, request: m.InitProducerIdRequest) -> Response:
     """Return a new id with epoch 0, or, for an id that the broker assigned, the next epoch.
 
     In a cluster it is always a new id, since no broker has all partitions that the producer may have written to.

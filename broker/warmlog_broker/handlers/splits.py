@@ -7,7 +7,7 @@ import time
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import failed_partition, handle_all
-from warmlog_broker.network.request import RequestContext
+from warmlog_broker.network.request import RequestContext, Response
 from warmlog_broker.storage.segment.splits import Split, measure
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ErrorCode, InvalidRequest
@@ -21,9 +21,7 @@ MAX_SPLITS = 100_000
 """The most in one response; each takes some 30 bytes."""
 
 
-async def find_splits(
-    services: Services, _context: RequestContext, request: m.FindSplitsRequest
-) -> m.FindSplitsResponse:
+async def find_splits(services: Services, _context: RequestContext, request: m.FindSplitsRequest) -> Response:
     """One result for each range, in the order of the request."""
     deadline_s = time.monotonic() + min(request.max_scan_ms, MAX_SCAN_MS) / 1000
 

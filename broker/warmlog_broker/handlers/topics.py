@@ -10,7 +10,7 @@ from warmlog_broker.config.broker_config import BROKER_SETTINGS, shown
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import failed_name, handle_all
 from warmlog_broker.handlers.metadata import NO_TOPIC_ID
-from warmlog_broker.network.request import RequestContext
+from warmlog_broker.network.request import RequestContext, Response
 from warmlog_broker.storage.config import TOPIC_SETTINGS
 from warmlog_broker.topics.topics import Topic
 from warmlog_protocol import messages as m
@@ -23,9 +23,7 @@ MAX_DESCRIBED_TOPICS = 1000
 """The most in one request: each takes 3 KiB of the response and 30 µs."""
 
 
-async def create_topics(
-    services: Services, _context: RequestContext, request: m.CreateTopicsRequest
-) -> m.CreateTopicsResponse:
+async def create_topics(services: Services, _context: RequestContext, request: m.CreateTopicsRequest) -> Response:
     """Create each topic independently: an error of one does not affect the others."""
     results = await services.topics.create(request.topics, validate_only=request.validate_only)
     created = []
@@ -38,9 +36,7 @@ async def create_topics(
     return m.CreateTopicsResponse(created)
 
 
-async def delete_topics(
-    services: Services, _context: RequestContext, request: m.DeleteTopicsRequest
-) -> m.DeleteTopicsResponse:
+async def delete_topics(services: Services, _context: RequestContext, request: m.DeleteTopicsRequest) -> Response:
     async def delete(name: str) -> m.NamedResult:
         await services.topics.delete(name)
         return m.NamedResult(ErrorCode.NONE, "", name)
@@ -48,9 +44,7 @@ async def delete_topics(
     return m.DeleteTopicsResponse(await handle_all(services, request.names, delete, failed_name(m.NamedResult)))
 
 
-async def alter_topics(
-    services: Services, _context: RequestContext, request: m.AlterTopicsRequest
-) -> m.AlterTopicsResponse:
+async def alter_topics(services: Services, _context: RequestContext, request: m.AlterTopicsRequest) -> Response:
     """Change the settings of each topic independently."""
     results = await services.topic_changes.alter(request.topics, validate_only=request.validate_only)
     return m.AlterTopicsResponse(

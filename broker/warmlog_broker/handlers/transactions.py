@@ -5,14 +5,12 @@ from collections.abc import Iterable
 from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY
 from warmlog_broker.coordinator.transaction.decisions.state import Incarnation, Job, TransactionalId
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.request import RequestContext
+from warmlog_broker.network.request import RequestContext, Response
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import NotCoordinator
 
 
-async def end_transaction(
-    services: Services, _context: RequestContext, request: m.EndTransactionRequest
-) -> m.EndTransactionResponse:
+async def end_transaction(services: Services, _context: RequestContext, request: m.EndTransactionRequest) -> Response:
     """Commit or abort; the response is sent when the markers are durable in all partitions."""
     producer = Incarnation(request.producer_id, request.producer_epoch)
     following = await services.coordinators.transactions.end(
@@ -106,9 +104,7 @@ async def join_job(services: Services, context: RequestContext, request: m.JoinJ
     return m.JoinJobResponse(True) if producer is None else m.JoinJobResponse(False, *producer)
 
 
-def job_heartbeat(
-    services: Services, _context: RequestContext, request: m.JobHeartbeatRequest
-) -> m.JobHeartbeatResponse:
+def job_heartbeat(services: Services, _context: RequestContext, request: m.JobHeartbeatRequest) -> Response:
     """Keep the transaction open."""
     (producer,) = _producers([request.member])
     services.coordinators.transactions.keep_job(request.transactional_id, request.version, producer)

@@ -14,8 +14,6 @@ from warmlog.arrow_write.key_hash import Array
 from warmlog.arrow_write.rows import BytesColumn, RowSpan
 from warmlog.errors import InvalidRecord, InvalidTimestamp
 from warmlog_protocol.batch import (
-    MAGIC_COLUMNS,
-    NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -53,19 +51,12 @@ def encode_arrow(
     """
     columns, data = _columns_and_data(spans, now_ms)
     header = BatchHeader(
-        base_offset=0,
-        batch_length=0,
-        partition_leader_epoch=NO_LEADER_EPOCH,
-        magic=MAGIC_COLUMNS,
-        crc=0,
         attributes=codec | (TRANSACTIONAL_BIT if is_transactional else 0),
         last_offset_delta=columns.count - 1,
-        base_timestamp_ms=columns.base_timestamp_ms,
         max_timestamp_ms=columns.base_timestamp_ms + _largest(columns.timestamp_deltas_ms),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        record_count=columns.count,
     )
     return seal_in_pieces(header, columns, data)
 

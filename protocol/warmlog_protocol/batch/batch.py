@@ -81,18 +81,13 @@ def encode_batch(
     columns = columns_of(values, keys=keys, timestamps_ms=timestamps_ms, headers=headers, offset_deltas=offset_deltas)
     header = BatchHeader(
         base_offset=base_offset,
-        batch_length=0,
         partition_leader_epoch=leader_epoch,
-        magic=MAGIC_COLUMNS,
-        crc=0,
         attributes=codec | (TRANSACTIONAL_BIT if is_transactional else 0),
         last_offset_delta=columns.count - 1 if offset_deltas is None else offset_deltas[-1],
-        base_timestamp_ms=columns.base_timestamp_ms,
         max_timestamp_ms=columns.base_timestamp_ms + columns.timestamp_deltas_ms.largest(),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        record_count=columns.count,
     )
     return seal_columns(header, columns)
 
@@ -139,18 +134,11 @@ def encode_end_txn_marker(
     key, value = pack_end_txn_marker(marker)
     header = BatchHeader(
         base_offset=base_offset,
-        batch_length=0,
         partition_leader_epoch=leader_epoch,
-        magic=MAGIC_ROWS,
-        crc=0,
         attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
-        last_offset_delta=0,
-        base_timestamp_ms=timestamp_ms,
         max_timestamp_ms=timestamp_ms,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
-        base_sequence=NO_SEQUENCE,
-        record_count=1,
     )
     return seal_rows(header, columns_of([value], keys=[key], timestamps_ms=timestamp_ms))
 

@@ -42,22 +42,16 @@ def filter_batch(batch: RecordBatch, keep: Sequence[object], *, delete_horizon_m
     return seal_columns(header, kept) if header.magic == MAGIC_COLUMNS else seal_rows(header, kept)
 
 
-def recompress_batch(
-    batch: RecordBatch,
-    codec: Codec,
-    *,
-    memory_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
-    max_bytes: int = sys.maxsize,
-) -> bytes:
+def recompress_batch(batch: RecordBatch, codec: Codec, *, max_bytes: int = sys.maxsize) -> bytes:
     """Return the batch compressed by `codec`; unchanged if it is already, is empty, or is a control batch.
 
-    The records are not decoded. CorruptBatch if the body cannot be unpacked, NeedsMemory if that takes more than
-    `memory_bytes`, MessageTooLarge if the result is larger than `max_bytes`.
+    The records are not decoded. CorruptBatch if the body cannot be unpacked, MessageTooLarge if the result is larger
+    than `max_bytes`.
     """
     header = batch.header
     if header.codec is codec or not header.record_count or header.is_control:
         return bytes(batch.buffer)
-    unpacked = batch.unpack(memory_bytes)
+    unpacked = batch.unpack(DEFAULT_MAX_DECOMPRESSED_BYTES)
     if header.magic == MAGIC_COLUMNS:
         pieces = repack_columns(header, batch.buffer[HEADER_BYTES:], unpacked, codec)
     else:

@@ -84,21 +84,21 @@ _new_tuple = tuple.__new__
 
 
 class BatchHeader(NamedTuple):
-    """The fields of one header, in the order of the bytes."""
+    """The fields of one header, in the order of the bytes. The defaults are for those that a seal sets, or are none."""
 
-    base_offset: int
-    batch_length: int
-    partition_leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp_ms: int
-    max_timestamp_ms: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
+    base_offset: int = 0
+    batch_length: int = 0
+    partition_leader_epoch: int = NO_LEADER_EPOCH
+    magic: int = MAGIC_COLUMNS
+    crc: int = 0
+    attributes: int = 0
+    last_offset_delta: int = 0
+    base_timestamp_ms: int = NO_TIMESTAMP
+    max_timestamp_ms: int = NO_TIMESTAMP
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+    record_count: int = 0
 
     @property
     def size_bytes(self) -> int:

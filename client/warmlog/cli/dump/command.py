@@ -147,18 +147,7 @@ def _lines_of(path: Path, view: View, findings: "Findings") -> Iterator[str]:
         return side_files.dump_offset_index(path, view, findings)
     if path.suffix == ".timeindex":
         return side_files.dump_time_index(path, view, findings)
-    if path.suffix == ".txnindex":
-        return side_files.dump_transaction_index(path)
-    if path.suffix == ".snapshot":
-        return side_files.dump_snapshot(path, findings)
-    if path.name == "leader-epoch-checkpoint":
-        return side_files.dump_epoch_checkpoint(path)
-    if path.name.endswith("-offset-checkpoint"):
-        return side_files.dump_offset_checkpoint(path)
-    if path.name == "partition.metadata":
-        return side_files.dump_partition_metadata(path)
-    remark(f"Ignoring unknown file {path}")
-    return iter(())
+    return side_files.dump_other(path, findings)
 
 
 def _write_lines(pending: list[str]) -> None:

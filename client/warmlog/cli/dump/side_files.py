@@ -17,6 +17,7 @@ from warmlog.cli.dump.findings import (
 )
 from warmlog.cli.dump.log_file import LOG_SUFFIX, base_offset_of, batch_at, header_at, headers_of, open_segment_file
 from warmlog.cli.dump.view import View
+from warmlog.cli.terminal.output import remark
 from warmlog_broker.storage.directory.leader_epochs import read_epochs
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_files import read_partition_metadata
@@ -63,16 +64,6 @@ def dump_time_index(path: Path, view: View, findings: Findings) -> Iterator[str]
             if not view.is_check_only:
                 yield f"timestamp: {entry.timestamp_ms} offset: {entry.offset}"
             previous_ms = entry.timestamp_ms
-
-
-def dump_transaction_index(path: Path) -> Iterator[str]:
-    """Yield the aborted transactions. Raises CorruptIndex for an entry of another version."""
-    index = TransactionIndex.open_read_only(path, base_offset_of(path), OpenFiles())
-    for entry in index:
-        yield (
-            f"version: {VERSION} producerId: {entry.producer_id} firstOffset: {entry.first_offset}"
-            f" lastOffset: {entry.last_offset} lastStableOffset: {entry.last_stable_offset}"
-        )
 
 
 def check_sanity(path: Path) -> Iterator[str]:
@@ -138,31 +129,32 @@ def _open(kind: type[Index], path: Path) -> Index:
     return kind(path, base_offset_of(path), open_files=OpenFiles(), is_writable=False)
 
 
-def dump_snapshot(path: Path, findings: Findings) -> Iterator[str]:
-    """Yield a line for each producer, in Kafka's words. If the file is damaged, only add a finding."""
-    try:
-        entries = unpack_snapshot(path.read_bytes(), now_ms=0)
-    except StorageError as error:
-        findings.remark(path, f"the snapshot is damaged: {error}")
-        return
-    yield from map(_producer_line, entries)
+def dump_other(path: Path, findings: Findings) -> Iterator[str]:
+    """Yield a line for each entry of a file that is compared with no other; remark on one of an unknown kind.
 
-
-def dump_offset_checkpoint(path: Path) -> Iterator[str]:
-    """Yield a line for each partition. Raises StorageError for a malformed file."""
-    for partition, offset in read_offsets(path).items():
-        yield f"topic: {partition.topic} partition: {partition.partition} offset: {offset}"
-
-
-def dump_epoch_checkpoint(path: Path) -> Iterator[str]:
-    """Yield a line for each leader epoch. Raises StorageError for a malformed file."""
-    for epoch, start_offset in read_epochs(path):
-        yield f"epoch: {epoch} startOffset: {start_offset}"
-
-
-def dump_partition_metadata(path: Path) -> Iterator[str]:
-    """Yield the topic id. Raises StorageError for a malformed file."""
-    yield f"topicId: {read_partition_metadata(path)}"
+    Raises StorageError for a malformed file; of a damaged snapshot it adds a finding.
+    """
+    if path.suffix == ".txnindex":
+        for entry in TransactionIndex.open_read_only(path, base_offset_of(path), OpenFiles()):
+            yield (
+                f"version: {VERSION} producerId: {entry.producer_id} firstOffset: {entry.first_offset}"
+                f" lastOffset: {entry.last_offset} lastStableOffset: {entry.last_stable_offset}"
+            )
+    elif path.suffix == ".snapshot":
+        try:
+            yield from map(_producer_line, unpack_snapshot(path.read_bytes(), now_ms=0))
+        except StorageError as error:
+            findings.remark(path, f"the snapshot is damaged: {error}")
+    elif path.name == "leader-epoch-checkpoint":
+        for epoch, start_offset in read_epochs(path):
+            yield f"epoch: {epoch} startOffset: {start_offset}"
+    elif path.name.endswith("-offset-checkpoint"):
+        for partition, offset in read_offsets(path).items():
+            yield f"topic: {partition.topic} partition: {partition.partition} offset: {offset}"
+    elif path.name == "partition.metadata":
+        yield f"topicId: {read_partition_metadata(path)}"
+    else:
+        remark(f"Ignoring unknown file {path}")
 
 
 def _producer_line(entry: ProducerEntry) -> str:
