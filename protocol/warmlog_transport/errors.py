@@ -3,19 +3,10 @@
 They are part of the tree in `warmlog.errors`, where users import them.
 """
 
-from warmlog_protocol.errors import (
-    ApiError,
-    FencedLeaderEpoch,
-    InconsistentTopicId,
-    LeaderNotAvailable,
-    NotLeaderOrFollower,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-    WarmlogError,
-)
+from warmlog_protocol import errors
 
 
-class ClientError(WarmlogError):
+class ClientError(errors.WarmlogError):
     """The client failed without a refusal by the broker."""
 
 
@@ -31,14 +22,14 @@ class WrongEventLoop(ClientError):
     """An asyncio client works only in the event loop that it was started in."""
 
 
-TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)
+TOPIC_IS_GONE = (errors.UnknownTopicId, errors.InconsistentTopicId, errors.UnknownTopicOrPartition)
 """The topic or the partition does not exist, or another topic has its name."""
 
-LEADER_HAS_MOVED = (NotLeaderOrFollower, FencedLeaderEpoch, LeaderNotAvailable)
+LEADER_HAS_MOVED = (errors.NotLeaderOrFollower, errors.FencedLeaderEpoch, errors.LeaderNotAvailable)
 """Metadata will say where, soon: see `pause_after_s`."""
 
 
-def may_pass(error: BrokerUnavailable | ApiError) -> bool:
+def may_pass(error: BrokerUnavailable | errors.ApiError) -> bool:
     """Whether a retry may help: no broker responded, or the error is retriable.
 
     An unknown topic is not worth a retry: a broker that responds knows all its topics.

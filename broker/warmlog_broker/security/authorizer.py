@@ -10,15 +10,7 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.broker_settings import Authorization
 from warmlog_broker.metadata.metadata_log import AclsCreated, AclsDeleted, ClusterState
 from warmlog_broker.metadata.store import ClusterStore, Version, retried
-from warmlog_broker.security.rights import (
-    EVERY_OPERATION,
-    Operations,
-    Rights,
-    concerns,
-    decided_by,
-    fits,
-    why_unacceptable,
-)
+from warmlog_broker.security import rights
 from warmlog_protocol.errors import ApiError, InvalidRequest
 from warmlog_protocol.messages import AclBinding, AclFilter, CheckAclRequest, CheckAclResponse, Operation, ResourceType
 
@@ -44,7 +36,7 @@ def acl_entry(state: ClusterState, wanted: Sequence[AclBinding]) -> tuple[AclsCr
     errors: list[ApiError | None] = []
     added: dict[AclBinding, None] = {}
     for rule in wanted:
-        reason = why_unacceptable(rule)
+        reason = rights.why_unacceptable(rule)
         if not reason and rule not in state.acls:
             if len(state.acls) + len(added) < MAX_ACLS:
                 added[rule] = None
@@ -57,7 +49,7 @@ def acl_entry(state: ClusterState, wanted: Sequence[AclBinding]) -> tuple[AclsCr
 def selected(rules: Iterable[AclBinding], wanted: Sequence[AclFilter]) -> list[AclBinding]:
     """Return the rules that any of the filters fits, in order. InvalidRequest if there are too many filters."""
     _check_count(wanted, "filters", MAX_FILTERS)
-    found = [rule for rule in rules if any(fits(rule, each) for each in wanted)]
+    found = [rule for rule in rules if any(rights.fits(rule, each) for each in wanted)]
     return sorted(found, key=lambda r: (r.resource_type, r.name, r.is_prefix, r.principal, r.operation))
 
 
@@ -77,8 +69,8 @@ class Authorizer:
         self._store = store
         self._super_users: Collection[str] = frozenset(config.super_user_principals)
         self._allows_without_rules = config.allow_everyone_if_no_acl_found
-        self._rights = Rights(store.state.acls, allows_without_rules=self._allows_without_rules)
-        self._decisions: dict[tuple[str, int, str | None], Operations] = {}
+        self._rights = rights.Rights(store.state.acls, allows_without_rules=self._allows_without_rules)
+        self._decisions: dict[tuple[str, int, str | None], rights.Operations] = {}
         if self.is_on:
             rules = self._store.state.acls
             _log.info("requests are checked by %d rules and %d super users", len(rules), len(self._super_users))
@@ -104,9 +96,9 @@ class Authorizer:
             operations = self._decide(principal, resource_type, name)
         return operations >> operation & 1 != 0
 
-    def _decide(self, principal: str, resource_type: int, name: str | None) -> Operations:
+    def _decide(self, principal: str, resource_type: int, name: str | None) -> rights.Operations:
         if principal in self._super_users:
-            operations = EVERY_OPERATION
+            operations = rights.EVERY_OPERATION
         elif name is None:
             operations = self._rights.operations_on_any(principal, resource_type)
         else:
@@ -126,13 +118,13 @@ class Authorizer:
     def check(self, asked: CheckAclRequest) -> CheckAclResponse:
         """Return the decision about a hypothetical request, and why. InvalidRequest."""
         rule = AclBinding(asked.principal, asked.operation, asked.resource_type, asked.name)
-        if reason := why_unacceptable(rule):
+        if reason := rights.why_unacceptable(rule):
             raise InvalidRequest(reason)
         if asked.operation == Operation.ALL:
             raise InvalidRequest("ask for one operation at a time, not for ALL")
         kind, operation = ResourceType(asked.resource_type), Operation(asked.operation)
-        concerned = [rule for rule in self._store.state.acls if concerns(rule, kind, asked.name)]
-        deciding = decided_by(concerned, asked.principal, operation)
+        concerned = [rule for rule in self._store.state.acls if rights.concerns(rule, kind, asked.name)]
+        deciding = rights.decided_by(concerned, asked.principal, operation)
         is_allowed = self._decide(asked.principal, kind, asked.name) >> operation & 1 != 0
         if asked.principal in self._super_users:
             deciding, reason = [], "it is one of super.users"
@@ -181,7 +173,7 @@ class Authorizer:
 
     def rules_changed(self) -> None:
         """Decide by the rules that the store has now, which another broker may have changed."""
-        self._rights = Rights(self._store.state.acls, allows_without_rules=self._allows_without_rules)
+        self._rights = rights.Rights(self._store.state.acls, allows_without_rules=self._allows_without_rules)
         self._decisions.clear()
         for on_changed in self.on_changed:
             on_changed()

@@ -14,17 +14,8 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct, field
 
 from warmlog_broker.metadata.topic_names import check_topic_name
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import InvalidTopic
-from warmlog_protocol.messages import (
-    ANY_NAME,
-    ANY_PRINCIPAL,
-    CLUSTER_NAME,
-    USER_PREFIX,
-    AclBinding,
-    AclFilter,
-    Operation,
-    ResourceType,
-)
 
 Operations = int
 """A set of operations: the sum of 1 << operation."""
@@ -33,15 +24,15 @@ MAX_PRINCIPAL_CHARACTERS = 1024
 """A distinguished name is long."""
 
 NO_OPERATIONS: Operations = 0
-EVERY_OPERATION: Operations = sum(1 << operation for operation in Operation if operation is not Operation.ALL)
+EVERY_OPERATION: Operations = sum(1 << operation for operation in m.Operation if operation is not m.Operation.ALL)
 _CONCERNED = {
-    ResourceType.TOPIC: "READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
-    ResourceType.GROUP: "READ DELETE DESCRIBE",
-    ResourceType.CLUSTER: "CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE",
-    ResourceType.TRANSACTIONAL_ID: "WRITE DESCRIBE",
+    m.ResourceType.TOPIC: "READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
+    m.ResourceType.GROUP: "READ DELETE DESCRIBE",
+    m.ResourceType.CLUSTER: "CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE",
+    m.ResourceType.TRANSACTIONAL_ID: "WRITE DESCRIBE",
 }
 OPERATIONS_ON = {
-    kind: (Operation.ALL, *(Operation[name] for name in names.split())) for kind, names in _CONCERNED.items()
+    kind: (m.Operation.ALL, *(m.Operation[name] for name in names.split())) for kind, names in _CONCERNED.items()
 }
 """The operations that rules for each type of resource may name."""
 
@@ -49,15 +40,15 @@ Resource = tuple[int, bool, str]
 """What a rule names: the type, whether the name is a prefix, the name."""
 
 
-def _set_of(*operations: Operation) -> Operations:
+def _set_of(*operations: m.Operation) -> Operations:
     return sum(1 << operation for operation in operations)
 
 
-_ALL = _set_of(Operation.ALL)
-_DESCRIBING = _set_of(Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)
-_DESCRIBE = _set_of(Operation.DESCRIBE)
-_ALTER_CONFIGS = _set_of(Operation.ALTER_CONFIGS)
-_DESCRIBE_CONFIGS = _set_of(Operation.DESCRIBE_CONFIGS)
+_ALL = _set_of(m.Operation.ALL)
+_DESCRIBING = _set_of(m.Operation.READ, m.Operation.WRITE, m.Operation.DELETE, m.Operation.ALTER)
+_DESCRIBE = _set_of(m.Operation.DESCRIBE)
+_ALTER_CONFIGS = _set_of(m.Operation.ALTER_CONFIGS)
+_DESCRIBE_CONFIGS = _set_of(m.Operation.DESCRIBE_CONFIGS)
 
 
 def _effective(allowed: Operations, denied: Operations) -> Operations:
@@ -83,7 +74,7 @@ class _OnResource(Struct):
 class Rights:
     """The rules, indexed: some 20 ms for 10,000."""
 
-    def __init__(self, rules: Iterable[AclBinding] = (), *, allows_without_rules: bool = False) -> None:
+    def __init__(self, rules: Iterable[m.AclBinding] = (), *, allows_without_rules: bool = False) -> None:
         """`allows_without_rules`: everything is allowed on a resource that no rule of any principal concerns, but not
         on the cluster: a principal that may alter it can give itself all other rights."""
         self._allows_without_rules = allows_without_rules
@@ -104,14 +95,14 @@ class Rights:
         """Return what the principal may do with the resource."""
         return self._operations(principal, (resource_type, False, name))
 
-    def is_denied(self, principal: str, operation: Operation, resource_type: int, name: str) -> bool:
+    def is_denied(self, principal: str, operation: m.Operation, resource_type: int, name: str) -> bool:
         """Return whether a rule denies this, rather than that none allows it."""
         covering = self._covering((resource_type, False, name))
         return any(_of_principal(each.denied, principal) & (1 << operation | _ALL) for each in covering)
 
     def operations_on_any(self, principal: str, resource_type: int) -> Operations:
         """Return what the principal may do with at least one name of this type, whether or not it exists."""
-        found = self._operations(principal, (resource_type, False, ANY_NAME))
+        found = self._operations(principal, (resource_type, False, m.ANY_NAME))
         for resource, on_resource in self._index.items():
             if resource[0] == resource_type and _of_principal(on_resource.allowed, principal):
                 found |= self._operations(principal, resource)
@@ -120,7 +111,7 @@ class Rights:
     def _operations(self, principal: str, resource: Resource) -> Operations:
         """Return what the principal may do with all names that `resource` stands for."""
         covering = list(self._covering(resource))
-        if not covering and self._allows_without_rules and resource[0] != ResourceType.CLUSTER:
+        if not covering and self._allows_without_rules and resource[0] != m.ResourceType.CLUSTER:
             return EVERY_OPERATION
         allowed = denied = NO_OPERATIONS
         for each in covering:
@@ -134,7 +125,7 @@ class Rights:
         index = self._index
         if not is_prefix and (exact := index.get(resource)) is not None:
             yield exact
-        if (is_prefix or name != ANY_NAME) and (every := index.get((resource_type, False, ANY_NAME))) is not None:
+        if (is_prefix or name != m.ANY_NAME) and (every := index.get((resource_type, False, m.ANY_NAME))) is not None:
             yield every
         for length in self._prefix_lengths.get(resource_type, ()):
             if length <= len(name) and (prefix := index.get((resource_type, True, name[:length]))) is not None:
@@ -142,16 +133,16 @@ class Rights:
 
 
 def _of_principal(operations: dict[str, Operations], principal: str) -> Operations:
-    return operations.get(principal, NO_OPERATIONS) | operations.get(ANY_PRINCIPAL, NO_OPERATIONS)
+    return operations.get(principal, NO_OPERATIONS) | operations.get(m.ANY_PRINCIPAL, NO_OPERATIONS)
 
 
-def concerns(rule: AclBinding, resource_type: int, name: str) -> bool:
+def concerns(rule: m.AclBinding, resource_type: int, name: str) -> bool:
     if rule.resource_type != resource_type:
         return False
-    return name.startswith(rule.name) if rule.is_prefix else rule.name in (name, ANY_NAME)
+    return name.startswith(rule.name) if rule.is_prefix else rule.name in (name, m.ANY_NAME)
 
 
-def fits(rule: AclBinding, wanted: AclFilter) -> bool:
+def fits(rule: m.AclBinding, wanted: m.AclFilter) -> bool:
     if wanted.is_matching and wanted.name is not None:
         has_name = concerns(rule, rule.resource_type, wanted.name)
     else:
@@ -166,34 +157,33 @@ def fits(rule: AclBinding, wanted: AclFilter) -> bool:
     )
 
 
-def decided_by(rules: Iterable[AclBinding], principal: str, operation: int) -> list[AclBinding]:
+def decided_by(rules: Iterable[m.AclBinding], principal: str, operation: int) -> list[m.AclBinding]:
     """Return those of the rules about one resource that decide: those that deny, else those that allow."""
-    own = [rule for rule in rules if rule.principal in (principal, ANY_PRINCIPAL)]
+    own = [rule for rule in rules if rule.principal in (principal, m.ANY_PRINCIPAL)]
     wanted = 1 << operation
-    denying = [rule for rule in own if not rule.is_allowed and rule.operation in (operation, Operation.ALL)]
+    denying = [rule for rule in own if not rule.is_allowed and rule.operation in (operation, m.Operation.ALL)]
     return denying or [rule for rule in own if rule.is_allowed and _effective(1 << rule.operation, 0) & wanted]
 
 
-def why_unacceptable(rule: AclBinding) -> str:
+def why_unacceptable(rule: m.AclBinding) -> str:
     """Return why this cannot be a rule; empty if it can."""
     kind, name = rule.resource_type, rule.name
     if not is_principal(rule.principal):
-        return (
-            f"principal {rule.principal[:80]!r}: {USER_PREFIX} and the name of a user was expected, or {ANY_PRINCIPAL}"
-        )
+        expected = f"{m.USER_PREFIX} and the name of a user was expected, or {m.ANY_PRINCIPAL}"
+        return f"principal {rule.principal[:80]!r}: {expected}"
     if kind not in OPERATIONS_ON:
         return f"resource type {kind}: {', '.join(f'{each.value} ({each.name})' for each in OPERATIONS_ON)} exist"
-    if rule.operation not in OPERATIONS_ON[ResourceType(kind)]:
-        allowed = ", ".join(each.name for each in OPERATIONS_ON[ResourceType(kind)])
-        shown = Operation(rule.operation).name if rule.operation in set(Operation) else rule.operation
-        return f"operation {shown} on a {ResourceType(kind).name}: {allowed} exist"
-    if kind == ResourceType.CLUSTER and (rule.is_prefix or name != CLUSTER_NAME):
-        return f"the cluster is called {CLUSTER_NAME!r}, not {name[:80]!r}"
+    if rule.operation not in OPERATIONS_ON[m.ResourceType(kind)]:
+        allowed = ", ".join(each.name for each in OPERATIONS_ON[m.ResourceType(kind)])
+        shown = m.Operation(rule.operation).name if rule.operation in set(m.Operation) else rule.operation
+        return f"operation {shown} on a {m.ResourceType(kind).name}: {allowed} exist"
+    if kind == m.ResourceType.CLUSTER and (rule.is_prefix or name != m.CLUSTER_NAME):
+        return f"the cluster is called {m.CLUSTER_NAME!r}, not {name[:80]!r}"
     if not 0 < len(name) <= MAX_NAME_CHARACTERS:
         return f"a name of {len(name)} characters: 1 to {MAX_NAME_CHARACTERS} are allowed"
-    if rule.is_prefix and name == ANY_NAME:
+    if rule.is_prefix and name == m.ANY_NAME:
         return "* stands for all names: it is not a prefix"
-    if kind == ResourceType.TOPIC and name != ANY_NAME:
+    if kind == m.ResourceType.TOPIC and name != m.ANY_NAME:
         try:
             check_topic_name(name)
         except InvalidTopic as error:
@@ -202,4 +192,4 @@ def why_unacceptable(rule: AclBinding) -> str:
 
 
 def is_principal(text: str) -> bool:
-    return text.startswith(USER_PREFIX) and len(USER_PREFIX) < len(text) <= MAX_PRINCIPAL_CHARACTERS
+    return text.startswith(m.USER_PREFIX) and len(m.USER_PREFIX) < len(text) <= MAX_PRINCIPAL_CHARACTERS

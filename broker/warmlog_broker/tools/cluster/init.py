@@ -14,18 +14,8 @@ from warmlog_broker.cluster.settling import new_author, settled
 from warmlog_broker.cluster.store import OUTCOME_TIMEOUT_S, EtcdStore
 from warmlog_broker.cluster.view import View
 from warmlog_broker.etcd.coordination import ChangedAt, Coordination, Failed, Put
+from warmlog_broker.metadata import metadata_log
 from warmlog_broker.metadata.log_file import FILE_NAME, read_state
-from warmlog_broker.metadata.metadata_log import (
-    AclsCreated,
-    ClusterState,
-    Entry,
-    MetadataState,
-    ProducerIdsReserved,
-    QuotaAltered,
-    TopicCreated,
-    UserAltered,
-    UserSecretMade,
-)
 from warmlog_broker.replication.record import PartitionRecord
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.directory.data_dir import DataDirectory
@@ -59,7 +49,7 @@ def _exists(cluster_id: str) -> DuplicateResource:
     return DuplicateResource(f"etcd has a cluster {cluster_id!r} already; nothing was changed")
 
 
-def read_broker(data_dir: Path) -> tuple[MetadataState, TakenOver]:
+def read_broker(data_dir: Path) -> tuple[metadata_log.MetadataState, TakenOver]:
     """Return what a stopped broker knows, and what a cluster takes over of it.
 
     Raises DirectoryLocked if the broker runs, StorageError if it has no metadata log or is of a cluster already.
@@ -82,7 +72,7 @@ def read_broker(data_dir: Path) -> tuple[MetadataState, TakenOver]:
     )
 
 
-async def take_over(etcd: Coordination, state: MetadataState, cluster_id: str) -> None:
+async def take_over(etcd: Coordination, state: metadata_log.MetadataState, cluster_id: str) -> None:
     """Create the cluster of a broker that was alone. DuplicateResource, RequestTimedOut, StorageError."""
     assert state.cluster is not None
     view = View(etcd, Keys(cluster_id), state.cluster.node_id)
@@ -95,27 +85,27 @@ async def take_over(etcd: Coordination, state: MetadataState, cluster_id: str) -
     await create_cluster(etcd, cluster_id)
 
 
-def _entries(state: MetadataState) -> Iterator[Entry]:
+def _entries(state: metadata_log.MetadataState) -> Iterator[metadata_log.Entry]:
     yield from state.topics.values()
-    yield ProducerIdsReserved(state.next_producer_id)
+    yield metadata_log.ProducerIdsReserved(state.next_producer_id)
     if state.user_secret:
-        yield UserSecretMade(state.user_secret)
+        yield metadata_log.UserSecretMade(state.user_secret)
     for user in state.users.values():
-        yield UserAltered(*(getattr(user, name) for name in UserAltered.__struct_fields__))
+        yield metadata_log.UserAltered(*(getattr(user, name) for name in metadata_log.UserAltered.__struct_fields__))
     for rule in state.acls:
-        yield AclsCreated([rule])
+        yield metadata_log.AclsCreated([rule])
     for (user_name, client_id), limits in state.quotas.items():
-        yield QuotaAltered(user_name, client_id, limits)
+        yield metadata_log.QuotaAltered(user_name, client_id, limits)
 
 
 class _OneBroker(EtcdStore):
     """Topics that are created by this are those of the one broker that has their partitions."""
 
-    def __init__(self, etcd: Coordination, view: View, known: ClusterState) -> None:
+    def __init__(self, etcd: Coordination, view: View, known: metadata_log.ClusterState) -> None:
         super().__init__(etcd, view)
         self._known = known
 
-    def _first_records(self, topic: TopicCreated, numbers: range) -> dict[int, PartitionRecord]:
+    def _first_records(self, topic: metadata_log.TopicCreated, numbers: range) -> dict[int, PartitionRecord]:
         node = self.view.node
         return {
             number: PartitionRecord(

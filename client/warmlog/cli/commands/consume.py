@@ -12,19 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from warmlog.cli.terminal import options
 from warmlog.cli.terminal.exits import CommandFailed, checked
-from warmlog.cli.terminal.options import (
-    chosen_broker,
-    client_options,
-    connection,
-    group_names,
-    partition_option,
-    run_client,
-    show_warnings,
-    to_option,
-    topics_argument,
-    wants_json,
-)
 from warmlog.cli.terminal.output import output_watched, write_shown
 
 if TYPE_CHECKING:
@@ -48,7 +37,7 @@ class Range(NamedTuple):
 
 
 @click.command()
-@topics_argument
+@options.topics_argument
 @click.option(
     "--regex", "is_pattern", is_flag=True, help="Each TOPIC is a regular expression for whole names, as of now."
 )
@@ -58,7 +47,7 @@ class Range(NamedTuple):
     metavar="earliest|latest|OFFSET|-N|-1h|TIME",
     help="Where to begin; earliest if not given. A TIME without UTC offset is local time.",
 )
-@to_option()
+@options.to_option()
 @click.option(
     "--tail",
     type=click.IntRange(min=1),
@@ -74,12 +63,12 @@ class Range(NamedTuple):
     "and the broker has no more.",
 )
 @click.option("--format", "template", metavar="raw|json|TEMPLATE", help=f"What to print; {RAW} if not given.")
-@partition_option
+@options.partition_option
 @click.option(
     "--group",
     "-g",
     metavar="NAME",
-    shell_complete=group_names,
+    shell_complete=options.group_names,
     help="Go on where this group has committed, and commit what was written out; --from is for what it has not read.",
 )
 @click.option(
@@ -88,7 +77,7 @@ class Range(NamedTuple):
     is_flag=True,
     help="Leave out aborted transactions, and wait for the end of open ones.",
 )
-@client_options
+@options.client_options
 def consume(
     topics: tuple[str, ...],
     is_pattern: bool,
@@ -148,7 +137,7 @@ def consume(
         raise click.BadParameter(
             "without --tail, records are printed without end unless --to says where", param_hint="--follow"
         )
-    if wants_json() and template not in (None, JSON):
+    if options.wants_json() and template not in (None, JSON):
         raise click.BadParameter(f"--json and --format {template} contradict each other", param_hint="--json")
     first = ("earliest" if tail is None else f"-{tail}") if start is None else start
     last = "latest" if tail is not None and not is_following else end
@@ -165,8 +154,8 @@ def consume(
     from warmlog.cli.terminal.formats import batch_writer
     from warmlog.cli.terminal.status import Progress
 
-    print_batch = checked("--format", batch_writer, JSON if wants_json() else template or RAW)
-    broker, login = chosen_broker(), connection()
+    print_batch = checked("--format", batch_writer, JSON if options.wants_json() else template or RAW)
+    broker, login = options.chosen_broker(), options.connection()
     isolation = "read_committed" if is_committed else "read_uncommitted"
     progress = Progress(shows_status=sys.stderr.isatty() and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode))
 
@@ -174,7 +163,7 @@ def consume(
         from warmlog import Consumer
 
         names = list(dict.fromkeys(topics)) if patterns is None else await _matching(broker, login, patterns)
-        show_warnings()
+        options.show_warnings()
         watch = CommittedWatch(broker, login) if is_committed else None
         written = Written()
         membership: dict[str, Any] = {}
@@ -209,7 +198,7 @@ def consume(
                     await watch.end()
 
     try:
-        run_client(run, is_bulk=True)
+        options.run_client(run, is_bulk=True)
     finally:
         progress.clear()
 

@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from warmlog.cli.terminal import options
 from warmlog.cli.terminal.exits import CommandFailed, checked, confirm_deletion
-from warmlog.cli.terminal.options import (
-    certain_option,
-    client_options,
-    group_argument,
-    groups_argument,
-    print_result,
-    run_admin,
-    topic_names,
-    wants_json,
-)
 from warmlog.cli.terminal.output import counted, escaped, facts, is_terminal, json_line, line, note, table
 from warmlog.cli.terminal.paths import DIRECTORY
 from warmlog.cli.terminal.tables import Age, Cell, Count, Instant, human_age, local_time
@@ -53,10 +44,10 @@ def age_cell(seconds: float | None) -> Cell:
 
 
 @click.command()
-@client_options
+@options.client_options
 def list_groups() -> None:
     """List all consumer groups: one name a line; on a terminal with state and number of members."""
-    found = run_admin(lambda admin: admin.list_groups())
+    found = options.run_admin(lambda admin: admin.list_groups())
 
     def say() -> None:
         if is_terminal():
@@ -65,12 +56,14 @@ def list_groups() -> None:
             for each in found:
                 line(escaped(each.name))
 
-    print_result([{"name": each.name, "state": each.state, "members": each.member_count} for each in found], say)
+    options.print_result(
+        [{"name": each.name, "state": each.state, "members": each.member_count} for each in found], say
+    )
 
 
 @click.command()
-@group_argument
-@client_options
+@options.group_argument
+@options.client_options
 def describe(group: str) -> None:
     """Show how far a group is behind in each partition, and which member reads it.
 
@@ -81,7 +74,7 @@ def describe(group: str) -> None:
     async def ask(admin: "Admin") -> "tuple[GroupDescription, dict[TopicPartition, GroupLag]]":
         return await admin.describe_group(group), (await admin.group_lags([group]))[group]
 
-    found, lags = run_admin(ask, warns=True)
+    found, lags = options.run_admin(ask, warns=True)
 
     def say() -> None:
         facts([("group", found.name), *facts_of(found, lags).items()])
@@ -92,19 +85,19 @@ def describe(group: str) -> None:
             line()
             table(headings, rows)
 
-    print_result(_document(found, lags), say)
+    options.print_result(_document(found, lags), say)
     errors = [str(lag.error) for lag in lags.values() if lag.error is not None]
     if errors:
         raise CommandFailed("; ".join(errors))
 
 
 @click.command()
-@group_argument
-@client_options
+@options.group_argument
+@options.client_options
 def members(group: str) -> None:
     """Show the members of a group, and the partitions that each of them reads."""
-    found = run_admin(lambda admin: admin.describe_group(group))
-    print_result(_member_documents(found), lambda: table(MEMBER_HEADINGS, list(map(member_row, found.members))))
+    found = options.run_admin(lambda admin: admin.describe_group(group))
+    options.print_result(_member_documents(found), lambda: table(MEMBER_HEADINGS, list(map(member_row, found.members))))
 
 
 def member_row(member: "MemberDescription") -> tuple[Cell, ...]:
@@ -199,7 +192,7 @@ def _member_documents(found: "GroupDescription") -> list[dict[str, Any]]:
 
 
 @click.command()
-@group_argument
+@options.group_argument
 @click.option(
     "--to",
     required=True,
@@ -210,7 +203,7 @@ def _member_documents(found: "GroupDescription") -> list[dict[str, Any]]:
     "--topic",
     multiple=True,
     metavar="TOPIC",
-    shell_complete=topic_names,
+    shell_complete=options.topic_names,
     help="Only this topic, also if nothing is committed for it. Repeatable.",
 )
 @click.option(
@@ -221,7 +214,7 @@ def _member_documents(found: "GroupDescription") -> list[dict[str, Any]]:
     help="Only this partition of the --topic. Repeatable.",
 )
 @click.option("--execute/--dry-run", "executes", help="Commit the new offsets, or only show them.")
-@client_options
+@options.client_options
 def reset(group: str, to: str, topic: tuple[str, ...], partition: tuple[int, ...], executes: bool) -> None:
     """Move the committed offsets of a group without members, or show where they would be.
 
@@ -242,8 +235,8 @@ def reset(group: str, to: str, topic: tuple[str, ...], partition: tuple[int, ...
         chosen = await _partitions(admin, topics, partition) if topics else None
         return list((await admin.reset_offsets(group, where, chosen, dry_run=not executes)).values())
 
-    resets = run_admin(move)
-    if wants_json():
+    resets = options.run_admin(move)
+    if options.wants_json():
         from msgspec.structs import asdict
 
         documents = [{**asdict(each), "skipped": each.skipped, "repeated": each.repeated} for each in resets]
@@ -282,7 +275,7 @@ async def _partitions(admin: "Admin", topics: list[str], numbers: Sequence[int])
 @click.option(
     "--force", "is_forced", is_flag=True, help="Also those of groups that have committed here: set them back."
 )
-@client_options
+@options.client_options
 def adopt(kafka: tuple[Path, ...], groups: tuple[str, ...], executes: bool, is_forced: bool) -> None:
     """Commit the offsets that groups have committed in a stopped Kafka, whose topics the broker has adopted.
 
@@ -311,9 +304,9 @@ def adopt(kafka: tuple[Path, ...], groups: tuple[str, ...], executes: bool, is_f
         return planned
 
     left_out: set[str] = set()
-    planned = run_admin(commit)
+    planned = options.run_admin(commit)
     done = {key: each.offset for key, each in planned.items() if key[0] not in left_out}
-    if wants_json():
+    if options.wants_json():
         names = ("group", "topic", "partition", "offset")
         offsets = [dict(zip(names, (*key, at), strict=True)) for key, at in done.items()]
         json_line({"executed": executes, "offsets": offsets, "left_out": sorted(left_out)})
@@ -331,9 +324,9 @@ def adopt(kafka: tuple[Path, ...], groups: tuple[str, ...], executes: bool, is_f
 
 
 @click.command()
-@groups_argument
-@certain_option
-@client_options
+@options.groups_argument
+@options.certain_option
+@options.client_options
 def delete(groups: tuple[str, ...], is_certain: bool) -> None:
     """Delete groups without members, and their committed offsets. Asks for confirmation, unless --yes is given.
 
@@ -345,11 +338,15 @@ def delete(groups: tuple[str, ...], is_certain: bool) -> None:
         for name in names:
             await admin.describe_group(name)
 
-    run_admin(check)
+    options.run_admin(check)
     one = f"group {names[0]} and its committed offsets"
     several = f"{counted(len(names), 'group')} ({', '.join(names)}) and their committed offsets"
     confirm_deletion(names, one, several, is_certain=is_certain)
-    run_admin(lambda admin: admin.delete_groups(names))
+    options.run_admin(lambda admin: admin.delete_groups(names))
     documents = [{"name": name, "deleted": True} for name in names]
-    said = "\n".join(f"deleted group {name}" for name in names)
-    print_result(documents[0] if len(names) == 1 else documents, lambda: note(said))
+
+    def say() -> None:
+        for name in names:
+            note(f"deleted group {name}")
+
+    options.print_result(documents[0] if len(names) == 1 else documents, say)

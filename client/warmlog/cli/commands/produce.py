@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
+from warmlog.cli.terminal import options
 from warmlog.cli.terminal.exits import CommandFailed, checked, describe
-from warmlog.cli.terminal.options import (
-    chosen_broker,
-    client_options,
-    compression_option,
-    connection,
-    print_result,
-    run_client,
-    show_warnings,
-    topic_argument,
-)
 from warmlog.cli.terminal.output import note
 from warmlog.texts import is_encodable
 
@@ -36,7 +27,7 @@ Parse = Callable[[Sequence[bytes], int], "Sequence[Parcel]"]
 
 
 @click.command()
-@topic_argument
+@options.topic_argument
 @click.option(
     "--format",
     "input_format",
@@ -76,7 +67,7 @@ Parse = Callable[[Sequence[bytes], int], "Sequence[Parcel]"]
     default="all",
     help="When a record counts as sent: on disk (all), received (1), handed over (0).",
 )
-@compression_option
+@options.compression_option
 @click.option(
     "--partition",
     type=click.IntRange(min=0),
@@ -90,7 +81,7 @@ Parse = Callable[[Sequence[bytes], int], "Sequence[Parcel]"]
     default="warn",
     help="What happens to records that are older than retention.ms of the topic: the broker deletes them soon.",
 )
-@client_options
+@options.client_options
 def produce(
     topic: str,
     input_format: str,
@@ -179,7 +170,7 @@ def produce(
 
     from warmlog.cli.terminal.status import Progress
 
-    broker = chosen_broker()
+    broker = options.chosen_broker()
     progress = Progress(
         shows_status=value is None and sys.stderr.isatty() and not sys.stdin.isatty(),
         total_bytes=None if value is not None or parse is None else _left_in_file(sys.stdin.fileno()),
@@ -192,9 +183,9 @@ def produce(
         from warmlog_transport.options import connection_options
 
         columns = TableColumns(key_column, timestamp_column, partition_column, is_text)
-        options = connection_options(connection(), ArrowProducer)
-        async with ArrowProducer(broker, options, codec=Codec[compression.upper()]) as producer:
-            show_warnings()
+        to_broker = connection_options(options.connection(), ArrowProducer)
+        async with ArrowProducer(broker, to_broker, codec=Codec[compression.upper()]) as producer:
+            options.show_warnings()
             tables = read_tables(input_format, sys.stdin.fileno(), columns)
             rows_of = partial(records_of, columns=columns, partition=partition)
             await send_tables(producer, topic, tables, rows_of, expired, progress)
@@ -204,9 +195,9 @@ def produce(
         from warmlog.cli.terminal.records import send_parcels, sending
 
         async with sending(
-            Producer(broker, acks=acks, compression=compression, expired=expired, **connection())
+            Producer(broker, acks=acks, compression=compression, expired=expired, **options.connection())
         ) as producer:
-            show_warnings()
+            options.show_warnings()
             if value is None and sys.stdin.isatty():
                 note(f"one record a line to {topic}; Ctrl-D ends")
             assert parse is not None
@@ -216,7 +207,7 @@ def produce(
                 lines_before += len(lines)
 
     try:
-        run_client(run_table if parse is None else run, is_bulk=True)
+        options.run_client(run_table if parse is None else run, is_bulk=True)
     except Exception as error:
         progress.clear()
         is_from_line = input_format == "json" and partition is None and "has partition" in str(error)
@@ -227,13 +218,13 @@ def produce(
         raise CommandFailed(message) from error
     progress.clear()
     document = {"topic": topic, "acks": acks, "compression": compression, **progress.figures()}
-    print_result(document, lambda: note(f"{progress.summary()} to {topic}, acks={acks}"))
+    options.print_result(document, lambda: note(f"{progress.summary()} to {topic}, acks={acks}"))
 
 
-def _refuse(why: str, **options: object) -> None:
+def _refuse(why: str, **given: object) -> None:
     """Raise a usage error for the first of these options that was given."""
-    for name, given in options.items():
-        if given not in (None, False):
+    for name, value in given.items():
+        if value not in (None, False):
             raise click.BadParameter(why, param_hint=name)
 
 

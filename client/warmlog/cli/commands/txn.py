@@ -6,14 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from warmlog.cli.terminal import options
 from warmlog.cli.terminal.exits import confirm
-from warmlog.cli.terminal.options import (
-    certain_option,
-    client_options,
-    print_result,
-    run_admin,
-    transactional_id_argument,
-)
 from warmlog.cli.terminal.output import counted, facts, line, note, table
 from warmlog.cli.terminal.tables import Age, Cell, Count, duration_words, human_age
 
@@ -25,11 +19,11 @@ HEADINGS = ("transactional id", "state", "open for", "partitions", "producer", "
 
 @click.command()
 @click.option("--open", "is_open", is_flag=True, help="Only those with a transaction that has not ended.")
-@client_options
+@options.client_options
 def list_transactions(is_open: bool) -> None:
     """List all transactional ids, those of jobs included, and for how long their transactions are open."""
-    found = run_admin(lambda admin: admin.list_transactions(only_open=is_open))
-    print_result(list(map(document, found)), lambda: table(HEADINGS, list(map(row_of, found))))
+    found = options.run_admin(lambda admin: admin.list_transactions(only_open=is_open))
+    options.print_result(list(map(document, found)), lambda: table(HEADINGS, list(map(row_of, found))))
 
 
 def row_of(found: "TransactionDescription") -> tuple[Cell, ...]:
@@ -44,11 +38,11 @@ def row_of(found: "TransactionDescription") -> tuple[Cell, ...]:
 
 
 @click.command()
-@transactional_id_argument
-@client_options
+@options.transactional_id_argument
+@options.client_options
 def describe(transactional_id: str) -> None:
     """Show a transactional id, its open transaction, and the partitions and groups that are part of it."""
-    found = run_admin(lambda admin: admin.describe_transaction(transactional_id))
+    found = options.run_admin(lambda admin: admin.describe_transaction(transactional_id))
 
     def say() -> None:
         facts(
@@ -65,7 +59,7 @@ def describe(transactional_id: str) -> None:
             line()
             table(("topic", "partition"), [(each.topic, each.partition) for each in found.partitions])
 
-    print_result(document(found), say)
+    options.print_result(document(found), say)
 
 
 def _owner_facts(found: "TransactionDescription") -> list[tuple[str, str]]:
@@ -99,16 +93,16 @@ def document(found: "TransactionDescription") -> dict[str, Any]:
 
 
 @click.command()
-@transactional_id_argument
-@certain_option
-@client_options
+@options.transactional_id_argument
+@options.certain_option
+@options.client_options
 def abort(transactional_id: str, is_certain: bool) -> None:
     """Abort the open transaction of a producer or a job that does not end it. Asks first, unless --yes is given.
 
     Its records are never delivered to readers of committed records, and its producer gets an error.
     """
-    found = run_admin(lambda admin: admin.describe_transaction(transactional_id))
+    found = options.run_admin(lambda admin: admin.describe_transaction(transactional_id))
     what = f"the transaction of {transactional_id} in {counted(len(found.partitions), 'partition')}"
     confirm(f"Abort {what}?", f"the transaction of {transactional_id} was not aborted", is_certain=is_certain)
-    run_admin(lambda admin: admin.abort_transaction(transactional_id))
-    print_result({"transactional_id": transactional_id, "aborted": True}, lambda: note(f"aborted {what}"))
+    options.run_admin(lambda admin: admin.abort_transaction(transactional_id))
+    options.print_result({"transactional_id": transactional_id, "aborted": True}, lambda: note(f"aborted {what}"))

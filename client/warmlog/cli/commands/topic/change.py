@@ -5,17 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 from warmlog.cli.commands.topic.describe import described, document
+from warmlog.cli.terminal import options
 from warmlog.cli.terminal.exits import checked, confirm_deletion
-from warmlog.cli.terminal.options import (
-    certain_option,
-    client_options,
-    parse_setting,
-    print_result,
-    run_admin,
-    topic_argument,
-    topics_argument,
-    wants_json,
-)
 from warmlog.cli.terminal.output import counted, json_line, note
 from warmlog.cli.terminal.tables import setting_text
 
@@ -40,7 +31,7 @@ if TYPE_CHECKING:
     help="A setting of the topics, such as retention.ms=7d. Repeatable.",
 )
 @click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is, without an error.")
-@client_options
+@options.client_options
 def create(
     topics: tuple[str, ...],
     partitions: int | None,
@@ -49,7 +40,7 @@ def create(
     if_not_exists: bool,
 ) -> None:
     """Create topics. They are on disk when the command returns."""
-    configs = dict(checked("--config", parse_setting, text) for text in config)
+    configs = dict(checked("--config", options.parse_setting, text) for text in config)
 
     async def create_one(admin: "Admin", name: str) -> dict[str, object]:
         from warmlog import TopicAlreadyExists
@@ -64,20 +55,20 @@ def create(
                 raise
             done = f"topic {name} exists"
         found = await described(admin, name)
-        if not wants_json():
+        if not options.wants_json():
             note(f"{done} with {counted(len(found.partitions), 'partition')}" if found else done)
         return _document(name, found)
 
     async def create_all(admin: "Admin") -> list[dict[str, object]]:
         return [await create_one(admin, name) for name in dict.fromkeys(topics)]
 
-    documents = run_admin(create_all)
-    if wants_json():
+    documents = options.run_admin(create_all)
+    if options.wants_json():
         json_line(documents[0] if len(topics) == 1 else documents)
 
 
 @click.command()
-@topic_argument
+@options.topic_argument
 @click.option(
     "--set",
     "--config",
@@ -87,10 +78,10 @@ def create(
     help="A new value, such as retention.ms=7d. Repeatable.",
 )
 @click.option("--unset", multiple=True, metavar="NAME", help="Return a setting to the broker's default. Repeatable.")
-@client_options
+@options.client_options
 def alter(topic: str, given: tuple[str, ...], unset: tuple[str, ...]) -> None:
     """Change settings of a topic. They are on disk and in force when the command returns."""
-    changed = dict(checked("--set / --config", parse_setting, text) for text in given)
+    changed = dict(checked("--set / --config", options.parse_setting, text) for text in given)
     removed = list(unset)
     if not changed and not removed:
         raise click.BadParameter("give --set NAME=VALUE or --unset NAME, such as --set retention.ms=7d")
@@ -99,18 +90,18 @@ def alter(topic: str, given: tuple[str, ...], unset: tuple[str, ...]) -> None:
         await admin.alter_topic(topic, set=changed, unset=removed)
         return await described(admin, topic)
 
-    found = run_admin(change)
+    found = options.run_admin(change)
     names = [*changed, *removed]
     settings = [f"{name}={setting_text(name, found.configs[name].value)}" for name in names] if found else names
-    print_result(_document(topic, found), lambda: note(f"altered topic {topic}: {', '.join(settings)}"))
+    options.print_result(_document(topic, found), lambda: note(f"altered topic {topic}: {', '.join(settings)}"))
 
 
 @click.command()
-@topic_argument
+@options.topic_argument
 @click.option(
     "--total", type=click.IntRange(min=1), required=True, metavar="N", help="The number of partitions afterwards."
 )
-@client_options
+@options.client_options
 def add_partitions(topic: str, total: int) -> None:
     """Add partitions to a topic. They are on disk when the command returns.
 
@@ -121,9 +112,9 @@ def add_partitions(topic: str, total: int) -> None:
         await admin.add_partitions(topic, total)
         return await described(admin, topic)
 
-    found = run_admin(add)
+    found = options.run_admin(add)
     count = counted(len(found.partitions) if found else total, "partition")
-    print_result(_document(topic, found), lambda: note(f"topic {topic} has {count} now"))
+    options.print_result(_document(topic, found), lambda: note(f"topic {topic} has {count} now"))
 
 
 def _document(name: str, found: "TopicDescription | None") -> dict[str, object]:
@@ -131,9 +122,9 @@ def _document(name: str, found: "TopicDescription | None") -> dict[str, object]:
 
 
 @click.command()
-@topics_argument
-@certain_option
-@client_options
+@options.topics_argument
+@options.certain_option
+@options.client_options
 def delete(topics: tuple[str, ...], is_certain: bool) -> None:
     """Delete topics and all their records. Asks for confirmation, unless --yes is given.
 
@@ -148,14 +139,14 @@ def delete(topics: tuple[str, ...], is_certain: bool) -> None:
     async def delete_all(admin: "Admin") -> None:
         for name in names:
             await admin.delete_topic(name)
-            if not wants_json():
+            if not options.wants_json():
                 note(f"deleted topic {name}")
 
-    run_admin(check)
+    options.run_admin(check)
     one = f"{names[0]} and all its records"
     several = f"{counted(len(names), 'topic')} ({', '.join(names)}) and all their records"
     confirm_deletion(names, one, several, is_certain=is_certain)
-    run_admin(delete_all)
+    options.run_admin(delete_all)
     documents = [{"name": name, "deleted": True} for name in names]
-    if wants_json():
+    if options.wants_json():
         json_line(documents[0] if len(names) == 1 else documents)

@@ -7,18 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from warmlog.cli.terminal import options
 from warmlog.cli.terminal.exits import CommandFailed, checked, describe
-from warmlog.cli.terminal.options import (
-    check_broker,
-    chosen_broker,
-    client_options,
-    compression_option,
-    connection,
-    print_result,
-    run_client,
-    show_warnings,
-    to_option,
-)
 from warmlog.cli.terminal.output import counted, note
 from warmlog.cli.terminal.profile import PASSWORD_FILE_KEY, login_options, profile_named
 
@@ -48,9 +38,9 @@ TIMESTAMP_TYPE = "message.timestamp.type"
 @click.option("--to-username", metavar="NAME", help="The user to connect to the broker of TARGET as.")
 @click.option("--to-password-file", metavar="FILE", help="A file with that user's password.")
 @click.option("--from", "start", default="earliest", metavar="earliest|OFFSET|-N|-1h|TIME", help="Where to begin.")
-@to_option(default="latest")
-@compression_option
-@client_options
+@options.to_option(default="latest")
+@options.compression_option
+@options.client_options
 def copy(
     source: str,
     target: str,
@@ -78,11 +68,11 @@ def copy(
 
     first = checked("--from", parse_start, start)
     last = checked("--to", partial(parse_end, start=first), end)
-    broker = chosen_broker()
+    broker = options.chosen_broker()
     to_settings = None if to_profile is None else profile_named(to_profile)
     target_broker = to_broker or (to_settings and to_settings.broker) or broker
-    check_broker(target_broker)
-    login = connection()
+    options.check_broker(target_broker)
+    login = options.connection()
     given = dict(login if to_settings is None else to_settings.connection)
     if to_username is not None:
         given = {name: value for name, value in given.items() if name not in ("password", PASSWORD_FILE_KEY)}
@@ -112,7 +102,7 @@ def copy(
         consuming = Consumer(broker, topics=[source], start=first, isolation="read_committed", **login)
         unstarted = Producer(target_broker, compression=compression, **to_login)
         async with CommittedWatch(broker, login) as watch, sending(unstarted) as producer:
-            show_warnings()
+            options.show_warnings()
             async with consuming as consumer:
                 watch.follow(consumer)
                 logs = await consumer.available()
@@ -124,7 +114,7 @@ def copy(
                 return is_new, is_held_back
 
     try:
-        is_new, is_held_back = run_client(run, is_bulk=True)
+        is_new, is_held_back = options.run_client(run, is_bulk=True)
     except Exception as error:
         progress.clear()
         before = f"; {progress.counted_records()} copied before that" if progress.records else ""
@@ -132,7 +122,7 @@ def copy(
     progress.clear()
     said = f"{progress.summary()} from {source} to {target}{', a new topic' if is_new else ''}"
     document = {"source": source, "target": target, "is_created": is_new, **progress.figures()}
-    print_result(document, lambda: note(said))
+    options.print_result(document, lambda: note(said))
     damage.check(source)
     if is_held_back:
         raise CommandFailed(f"{source} was not copied to its end: copy it when these transactions have ended")
