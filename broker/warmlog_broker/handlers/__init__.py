@@ -11,80 +11,36 @@ from typing import Any
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.request import Endpoint, Response
 from warmlog_protocol import messages as m
-from warmlog_protocol.messages import API_OF_REQUEST, Message
+from warmlog_protocol.messages import API_OF_REQUEST, APIS, ApiKey, Message
 
-FAMILIES: dict[str, tuple[type[Message], ...]] = {
-    "metadata": (m.HandshakeRequest, m.MetadataRequest, m.FindCoordinatorRequest),
-    "access": (
-        m.AuthenticateRequest,
-        m.ListUsersRequest,
-        m.AlterUsersRequest,
-        m.CreateAclsRequest,
-        m.DeleteAclsRequest,
-        m.DescribeAclsRequest,
-        m.CheckAclRequest,
-        m.DescribeClientQuotasRequest,
-        m.AlterClientQuotasRequest,
-    ),
-    "topics": (
-        m.CreateTopicsRequest,
-        m.DeleteTopicsRequest,
-        m.AlterTopicsRequest,
-        m.CreatePartitionsRequest,
-        m.DescribeConfigsRequest,
-        m.AlterBrokerConfigRequest,
-    ),
-    "log_dirs": (m.AlterReplicaLogDirsRequest, m.DescribeLogDirsRequest),
-    "produce": (m.InitProducerIdRequest, m.ProduceRequest),
-    "fetch": (m.FetchRequest,),
-    "offsets": (m.ListOffsetsRequest, m.DeleteRecordsRequest, m.OffsetForLeaderEpochRequest),
-    "groups": (
-        m.OffsetCommitRequest,
-        m.OffsetFetchRequest,
-        m.GroupHeartbeatRequest,
-        m.ListGroupsRequest,
-        m.DescribeGroupsRequest,
-        m.DeleteGroupsRequest,
-        m.DeleteOffsetsRequest,
-    ),
-    "transactions": (
-        m.EndTransactionRequest,
-        m.TxnOffsetCommitRequest,
-        m.ListTransactionsRequest,
-        m.AbortTransactionRequest,
-        m.JoinJobRequest,
-        m.JobHeartbeatRequest,
-        m.CommitJobRequest,
-        m.AbortJobMembersRequest,
-    ),
-    "splits": (m.FindSplitsRequest,),
-    "inspection": (m.DescribeStatusRequest, m.DescribePartitionsRequest, m.TraceIndexRequest),
-    "brokers": (
-        m.PeerHelloRequest,
-        m.ReplicaFetchRequest,
-        m.ReplicaFlushedRequest,
-        m.WriteMarkerRequest,
-        m.EnrolPartitionRequest,
-        m.AddPendingOffsetsRequest,
-        m.EndPendingOffsetsRequest,
-        m.CommitOffsetsElsewhereRequest,
-    ),
+_HANDLERS = {
+    "metadata": "handshake metadata find_coordinator",
+    "access": "authenticate list_users alter_users create_acls delete_acls describe_acls check_acl "
+    "describe_client_quotas alter_client_quotas",
+    "topics": "create_topics delete_topics alter_topics create_partitions describe_configs alter_broker_config",
+    "log_dirs": "alter_replica_log_dirs describe_log_dirs",
+    "produce": "init_producer_id produce",
+    "fetch": "fetch",
+    "offsets": "list_offsets delete_records offset_for_leader_epoch",
+    "groups": "offset_commit offset_fetch group_heartbeat list_groups describe_groups delete_groups delete_offsets",
+    "transactions": "end_transaction txn_offset_commit list_transactions abort_transaction join_job job_heartbeat "
+    "commit_job abort_job_members",
+    "splits": "find_splits",
+    "inspection": "describe_status describe_partitions trace_index",
+    "brokers": "peer_hello replica_fetch replica_flushed write_marker enrol_partition add_pending_offsets "
+    "end_pending_offsets commit_offsets_elsewhere",
 }
-"""The module of each handler, which has the name of its API: `handler(services, context, request)`. Produce has the
-source of its batches as a further argument."""
+"""The handlers of each module, named after their APIs: `handler(services, context, request)`. Produce has the source of
+its batches as a further argument."""
+FAMILIES = {
+    family: [APIS[ApiKey[name.upper()]].request for name in names.split()] for family, names in _HANDLERS.items()
+}
+"""The requests of each module."""
+_PIPELINED: list[type[Message]] = [m.FetchRequest, *FAMILIES["brokers"]]
 TRAITS: Mapping[type[Message], Mapping[str, bool]] = {
-    m.HandshakeRequest: {"comes_first": True},
-    m.AuthenticateRequest: {"comes_first": True},
+    **{request: {"is_pipelined": True} for request in _PIPELINED},
+    **{request: {"comes_first": True} for request in (m.HandshakeRequest, m.AuthenticateRequest, m.PeerHelloRequest)},
     m.ProduceRequest: {"takes_batches": True, "is_pipelined": True, "finishes_first": True},
-    m.FetchRequest: {"is_pipelined": True},
-    m.PeerHelloRequest: {"comes_first": True},
-    m.ReplicaFetchRequest: {"is_pipelined": True},
-    m.ReplicaFlushedRequest: {"is_pipelined": True},
-    m.WriteMarkerRequest: {"is_pipelined": True},
-    m.EnrolPartitionRequest: {"is_pipelined": True},
-    m.AddPendingOffsetsRequest: {"is_pipelined": True},
-    m.EndPendingOffsetsRequest: {"is_pipelined": True},
-    m.CommitOffsetsElsewhereRequest: {"is_pipelined": True},
     m.GroupHeartbeatRequest: {"is_pipelined": True, "is_heartbeat": True},
 }
 """The fields of `Endpoint` that are set."""

@@ -4,7 +4,7 @@ The last returns the effective settings of topics or of the broker. The response
 metadata log is flushed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from warmlog_broker.config.broker_config import BROKER_SETTINGS, shown
 from warmlog_broker.handlers.context import Services
@@ -47,12 +47,7 @@ async def delete_topics(services: Services, _context: RequestContext, request: m
 async def alter_topics(services: Services, _context: RequestContext, request: m.AlterTopicsRequest) -> Response:
     """Change the settings of each topic independently."""
     results = await services.topic_changes.alter(request.topics, validate_only=request.validate_only)
-    return m.AlterTopicsResponse(
-        [
-            m.NamedResult(*_code_and_text(result), each.name)
-            for each, result in zip(request.topics, results, strict=True)
-        ]
-    )
+    return m.AlterTopicsResponse(_named(request.topics, results))
 
 
 async def create_partitions(
@@ -60,16 +55,14 @@ async def create_partitions(
 ) -> m.CreatePartitionsResponse:
     """Add partitions to each topic independently."""
     results = await services.topic_changes.add_partitions(request.topics, validate_only=request.validate_only)
-    return m.CreatePartitionsResponse(
-        [
-            m.NamedResult(*_code_and_text(result), each.name)
-            for each, result in zip(request.topics, results, strict=True)
-        ]
-    )
+    return m.CreatePartitionsResponse(_named(request.topics, results))
 
 
-def _code_and_text(error: ApiError | None) -> tuple[int, str]:
-    return (ErrorCode.NONE, "") if error is None else (error.code, str(error))
+def _named(
+    topics: Iterable[m.AlteredTopic | m.NewPartitions], errors: Iterable[ApiError | None]
+) -> list[m.NamedResult]:
+    results = [(ErrorCode.NONE, "") if error is None else (error.code, str(error)) for error in errors]
+    return [m.NamedResult(*result, topic.name) for topic, result in zip(topics, results, strict=True)]
 
 
 async def describe_configs(
