@@ -17,6 +17,7 @@ from warmlog_broker.gate.rules import (
     on_cluster,
     topic_of,
 )
+from warmlog_broker.handlers import FAMILIES
 from warmlog_broker.handlers.fetch import failed
 from warmlog_broker.handlers.items import failed_name, failed_partition
 from warmlog_broker.handlers.metadata import not_described
@@ -224,14 +225,7 @@ RIGHTS: dict[type[Message], tuple[Rule, ...]] = {
     m.FindSplitsRequest: (_each_partition(Operation.READ, failed_partition(m.FoundSplits)),),
     m.DescribeStatusRequest: (on_cluster(Operation.DESCRIBE),),
     m.DescribePartitionsRequest: (_each_partition(Operation.DESCRIBE, failed_partition(m.DescribedPartition)),),
-    m.PeerHelloRequest: (),  # `handlers/brokers` looks at who has sent this and the following ones
-    m.ReplicaFetchRequest: (),
-    m.ReplicaFlushedRequest: (),
-    m.WriteMarkerRequest: (),
-    m.EnrolPartitionRequest: (),
-    m.AddPendingOffsetsRequest: (),
-    m.EndPendingOffsetsRequest: (),
-    m.CommitOffsetsElsewhereRequest: (),
+    **dict.fromkeys(FAMILIES["brokers"], ()),  # `handlers/brokers` looks at who has sent them
     m.TraceIndexRequest: (Whole(Operation.DESCRIBE, TOPIC, lambda message: (message.topic,)),),
 }
 """The rules of each kind of request, which are asked in order."""

@@ -37,11 +37,14 @@ class ConnectionSetting(NamedTuple):
 
     name: str
     """A field of ConnectionOptions, or PASSWORD_FILE_KEY."""
-    variable: str
     flag: str = ""
     metavar: str | None = None
     """None for a switch."""
     help: str = ""
+
+    @property
+    def variable(self) -> str:
+        return f"WARMLOG_{self.name.upper()}"
 
     @property
     def is_switch(self) -> bool:
@@ -49,30 +52,22 @@ class ConnectionSetting(NamedTuple):
 
 
 CONNECTION_SETTINGS = (
-    ConnectionSetting("username", "WARMLOG_USERNAME", "--username", "NAME", "The user to connect as"),
-    ConnectionSetting(
-        PASSWORD_FILE_KEY, "WARMLOG_PASSWORD_FILE", "--password-file", "FILE", "A file with that user's password"
-    ),
-    ConnectionSetting("password", "WARMLOG_PASSWORD"),
-    ConnectionSetting("sasl_mechanism", "WARMLOG_SASL_MECHANISM"),
-    ConnectionSetting("ssl", "WARMLOG_SSL", "--ssl/--no-ssl", None, "Connect by TLS"),
-    ConnectionSetting(
-        "ssl_cafile", "WARMLOG_SSL_CAFILE", "--ssl-cafile", "FILE", "The issuers of brokers' certificates, as PEM"
-    ),
-    ConnectionSetting(
-        "ssl_certfile", "WARMLOG_SSL_CERTFILE", "--ssl-certfile", "FILE", "The client's certificate, as PEM"
-    ),
+    ConnectionSetting("username", "--username", "NAME", "The user to connect as"),
+    ConnectionSetting(PASSWORD_FILE_KEY, "--password-file", "FILE", "A file with that user's password"),
+    ConnectionSetting("password"),
+    ConnectionSetting("sasl_mechanism"),
+    ConnectionSetting("ssl", "--ssl/--no-ssl", None, "Connect by TLS"),
+    ConnectionSetting("ssl_cafile", "--ssl-cafile", "FILE", "The issuers of brokers' certificates, as PEM"),
+    ConnectionSetting("ssl_certfile", "--ssl-certfile", "FILE", "The client's certificate, as PEM"),
     ConnectionSetting(
         "ssl_keyfile",
-        "WARMLOG_SSL_KEYFILE",
         "--ssl-keyfile",
         "FILE",
         "Its key, if not in the same file; the key's password: WARMLOG_SSL_KEYPASSWORD",
     ),
-    ConnectionSetting("ssl_keypassword", "WARMLOG_SSL_KEYPASSWORD"),
+    ConnectionSetting("ssl_keypassword"),
     ConnectionSetting(
         "ssl_check_hostname",
-        "WARMLOG_SSL_CHECK_HOSTNAME",
         "--ssl-check-hostname/--ssl-no-check-hostname",
         None,
         "Whether the broker's certificate must be for its host",
