@@ -66,33 +66,26 @@ if TYPE_CHECKING:
     __version__: str
 
 _MODULES = {
-    "warmlog.admin.access.acls": ("Acl", "AclDecision"),
-    "warmlog.admin.admin": ("Admin", "BrokerInfo", "LogDirDescription", "PartitionDescription", "TopicDescription"),
-    "warmlog.admin.group_descriptions": ("CommittedOffset", "GroupDescription", "GroupLag", "MemberDescription"),
-    "warmlog.admin.group_reset": ("OffsetReset",),
-    "warmlog.admin.access.quotas": ("QuotaDescription",),
-    "warmlog.admin.access.users": ("UserDescription",),
-    "warmlog.admin.transactions": ("EnrolledPartition", "TransactionDescription"),
-    "warmlog_transport.list_offsets": ("OffsetAt",),
-    "warmlog.consumer.consumer": ("Consumer", "Lag"),
-    "warmlog.consumer.group.offsets": ("GroupMetadata",),
-    "warmlog.producer.delivery": (
-        "DeliveryFuture",
-        "Placed",
-        "PlacedMany",
-        "RecordMetadata",
-        "RecordMetadataRanges",
-        "Sent",
-    ),
-    "warmlog.producer.producer": ("Producer",),
-    "warmlog.producer.transaction": ("Transaction",),
-    "warmlog.recipes": ("KeyTable", "delayed", "failed_record"),
-    "warmlog.ranges.arrow_reader": ("arrow_reader",),
-    "warmlog.records.batch": ("Batch", "Record"),
-    "warmlog_protocol.durability": ("Durability",),
-    "warmlog_protocol.messages": ("ConfigValue", "GroupListing", "JobDescription", "LogDirReplica"),
+    "warmlog.admin.access.acls": "Acl AclDecision",
+    "warmlog.admin.admin": "Admin BrokerInfo LogDirDescription PartitionDescription TopicDescription",
+    "warmlog.admin.group_descriptions": "CommittedOffset GroupDescription GroupLag MemberDescription",
+    "warmlog.admin.group_reset": "OffsetReset",
+    "warmlog.admin.access.quotas": "QuotaDescription",
+    "warmlog.admin.access.users": "UserDescription",
+    "warmlog.admin.transactions": "EnrolledPartition TransactionDescription",
+    "warmlog_transport.list_offsets": "OffsetAt",
+    "warmlog.consumer.consumer": "Consumer Lag",
+    "warmlog.consumer.group.offsets": "GroupMetadata",
+    "warmlog.producer.delivery": "DeliveryFuture Placed PlacedMany RecordMetadata RecordMetadataRanges Sent",
+    "warmlog.producer.producer": "Producer",
+    "warmlog.producer.transaction": "Transaction",
+    "warmlog.recipes": "KeyTable delayed failed_record",
+    "warmlog.ranges.arrow_reader": "arrow_reader",
+    "warmlog.records.batch": "Batch Record",
+    "warmlog_protocol.durability": "Durability",
+    "warmlog_protocol.messages": "ConfigValue GroupListing JobDescription LogDirReplica",
 }
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 _SUBMODULES = ("errors", "serializers")
 
 if not TYPE_CHECKING:  # type checkers would accept every name
