@@ -28,53 +28,24 @@ _NOTHING = memoryview(b"")
 _decode = msgspec.msgpack.Decoder(tuple[Header, ...]).decode
 
 
-class Columns:
+class Columns(msgspec.Struct, eq=False):
     """`count` records. A record's timestamp is `base_timestamp_ms` plus its delta, even if the broker set it.
 
     Key and value lengths are one more than the length, and 0 for null. A column is None if it holds no information:
     `offset_deltas` that are 0, 1, 2, …, `key_lengths` when every key is null, `header_lengths` when no headers exist.
     """
 
-    __slots__ = (
-        "base_timestamp_ms",
-        "count",
-        "delete_horizon_ms",
-        "header_lengths",
-        "headers",
-        "key_lengths",
-        "keys",
-        "offset_deltas",
-        "timestamp_deltas_ms",
-        "value_lengths",
-        "values",
-    )
-
-    def __init__(
-        self,
-        count: int,
-        *,
-        base_timestamp_ms: int,
-        timestamp_deltas_ms: IntColumn,
-        value_lengths: IntColumn,
-        values: memoryview,
-        key_lengths: IntColumn | None = None,
-        keys: memoryview = _NOTHING,
-        header_lengths: IntColumn | None = None,
-        headers: memoryview = _NOTHING,
-        offset_deltas: IntColumn | None = None,
-        delete_horizon_ms: int | None = None,
-    ) -> None:
-        self.count = count
-        self.base_timestamp_ms = base_timestamp_ms
-        self.timestamp_deltas_ms = timestamp_deltas_ms
-        self.value_lengths = value_lengths
-        self.values = values
-        self.key_lengths = key_lengths
-        self.keys = keys
-        self.header_lengths = header_lengths
-        self.headers = headers
-        self.offset_deltas = offset_deltas
-        self.delete_horizon_ms = delete_horizon_ms
+    count: int
+    base_timestamp_ms: int
+    timestamp_deltas_ms: IntColumn
+    value_lengths: IntColumn
+    values: memoryview
+    key_lengths: IntColumn | None = None
+    keys: memoryview = _NOTHING
+    header_lengths: IntColumn | None = None
+    headers: memoryview = _NOTHING
+    offset_deltas: IntColumn | None = None
+    delete_horizon_ms: int | None = None
 
     def offset_delta_list(self) -> Sequence[int]:
         """Each record's offset minus the batch's base offset."""
@@ -156,14 +127,6 @@ class Columns:
             kept = compress(map(read, self.header_lengths), keep)
             selected.header_lengths, selected.headers = header_lengths, memoryview(b"".join(kept))
         return selected
-
-    def with_delete_horizon(self, delete_horizon_ms: int) -> "Columns":
-        """The same records with that horizon."""
-        copied = Columns.__new__(Columns)
-        for name in Columns.__slots__:
-            setattr(copied, name, getattr(self, name))
-        copied.delete_horizon_ms = delete_horizon_ms
-        return copied
 
 
 def data_bytes(lengths: IntColumn) -> int:

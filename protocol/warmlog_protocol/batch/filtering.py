@@ -12,6 +12,8 @@ Attributes bit 6 is set if there is one; rows have it in the base timestamp, col
 import sys
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from warmlog_protocol.batch.batch import RecordBatch, empty_batch, seal_columns, seal_rows
 from warmlog_protocol.batch.columns import repack_columns
 from warmlog_protocol.batch.header import CODEC_BITS, HEADER_BYTES, MAGIC_COLUMNS, seal_pieces
@@ -35,7 +37,7 @@ def filter_batch(batch: RecordBatch, keep: Sequence[object], *, delete_horizon_m
         return empty_batch(header)
     kept = columns if keeps_all else columns.select(keep)
     if delete_horizon_ms is not None:
-        kept = kept.with_delete_horizon(delete_horizon_ms)
+        kept = replace(kept, delete_horizon_ms=delete_horizon_ms)
     if not header.is_log_append_time:
         largest_ms = kept.base_timestamp_ms + kept.timestamp_deltas_ms.largest()
         header = header._replace(max_timestamp_ms=largest_ms)
