@@ -198,7 +198,8 @@ def test_what_waits_to_be_removed_is_counted_in_one_line(kafka: Path) -> None:
     (kafka / "transfers-0" / "00000000000000000000.index.deleted").touch()
     done = verify(kafka)
     assert done.exit_code == 0
-    assert done.stderr.splitlines() == [
+    said = [line for line in done.stderr.splitlines() if "not checked" in line]  # a slow check tells its progress there
+    assert said == [
         f"warmlog: {kafka / 'flights-0'}: not checked: 300 such as 00000000000000000000.log.deleted",
         f"warmlog: {kafka / 'transfers-0'}: not checked: 00000000000000000000.index.deleted",
         f"warmlog: {kafka}: not checked, as no partitions in use: 1,000 such as {names[0]}",
