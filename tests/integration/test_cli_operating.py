@@ -89,9 +89,11 @@ def is_shortened(word: str, shown: set[str]) -> bool:
 
 
 def is_for_people(word: str) -> bool:
-    """Whether a terminal shows it in another form: a number, or a name that other words are around in a pipe."""
+    """Whether a terminal shows it in another form: a number, which may be another by now, or a name that other words
+    are around in a pipe."""
     elsewhere = (LONG_TOPIC, "warmlog-python-")
-    return word.strip(",-").isdigit() or ":" in word or word in PIPED_ONLY or word.startswith(elsewhere)
+    is_number = word.strip(",-").replace(".", "", 1).isdigit()
+    return is_number or ":" in word or word in PIPED_ONLY or word.startswith(elsewhere)
 
 
 def test_describe_begins_with_what_users_ask_first(warmlog: CommandLine) -> None:
