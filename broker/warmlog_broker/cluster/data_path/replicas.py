@@ -14,7 +14,7 @@ from warmlog_broker.etcd.coordination import CoordinationError
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replication import events as ev
 from warmlog_broker.replication.alignment import Log as Bounds
-from warmlog_broker.replication.replica import Replica
+from warmlog_broker.replication.replica import Replica, Role
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 
 TICK_S = 0.05
@@ -93,12 +93,15 @@ class Replicas:
         await self._tasks.finish(1.0)
 
     async def hand_over(self, timeout_s: float) -> None:
-        """Hand over all that this broker leads, as far as others can lead it."""
+        """Hand over all that this broker leads, as far as others can lead it, and tell the next leaders how far it is.
+
+        Without that they would not know what is committed, if fewer than `min.insync.replicas` are left.
+        """
         for driver in self:
             driver.do(ev.HandOverAsked())
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while any(_can_go(driver.replica) for driver in self):
+                while any(_is_needed(driver.replica) for driver in self):
                     await self._ticked.wait()
 
     # --- what the view tells -----------------------------------------------------------------------------------------
@@ -190,6 +193,8 @@ class Replicas:
             self._ticked = asyncio.Event()
 
 
-def _can_go(replica: Replica) -> bool:
-    """Return whether another replica may lead in its place."""
-    return replica.leading is not None and replica.leading.hand_over_ms is not None
+def _is_needed(replica: Replica) -> bool:
+    """Return whether another replica may lead in its place, or leads, and has not heard from it yet."""
+    if replica.leading is not None:
+        return replica.leading.hand_over_ms is not None
+    return replica.role is Role.ALIGNING and replica.record.leader in replica.sessions

@@ -99,6 +99,22 @@ async def test_a_clean_stop_hands_over_to_one_that_has_everything(room: Room) ->
     await room.agree(1, 2, 3)
 
 
+async def test_a_stop_waits_until_the_next_leader_knows_what_is_committed(room: Room) -> None:
+    """It could not learn it when it is left alone, with fewer replicas than a record needs."""
+    await room.create(1, 2, min_isr=2)
+    await room.produce(b"x")
+    room.cut.add(frozenset((1, 2)))
+    handing_over = asyncio.create_task(room.brokers[1].hand_over(20))
+    await room.led(by=2)
+    for _ in range(2):
+        await room.brokers[1]._ticked.wait()
+    assert not handing_over.done()
+    room.cut.clear()
+    await handing_over
+    await room.stop(1)
+    await room.partitions[2].confirm()
+
+
 async def test_a_leader_that_is_cut_off_serves_no_reader_after_a_while(room: Room) -> None:
     await room.create(1, 2, 3)
     await room.produce(b"x")
