@@ -44,8 +44,8 @@ class Records:
         self._etcd = etcd
         self._keys = keys
         self._is_frozen = is_frozen
-        self._complained: dict[str, int] = {}
-        """The records that cannot be read, with the revision of each: they are read again and again."""
+        self._read: dict[str, tuple[int, Seen | None]] = {}
+        """What was found last, by the key, with the revision: as long as that is the same, so is the record."""
 
     def partition_of(self, key: str) -> PartitionKey:
         """Return the partition whose record has this key."""
@@ -86,14 +86,17 @@ class Records:
             raise WentBack("etcd has lost what it had")
         listing = await self._etcd.range(self._keys.records, prefix_end(self._keys.records))
         found = {self.partition_of(item.key): self._seen(item) for item in listing.items}
+        self._read = {item.key: self._read[item.key] for item in listing.items}
         return {key: seen for key, seen in found.items() if seen is not None}
 
     def _seen(self, item: Item) -> Seen | None:
         """Return None, and say so once, for a record that cannot be read: only its own partition waits then."""
-        try:
-            return Seen(from_bytes(item.value), item.changed)
-        except WarmlogError as error:
-            if self._complained.get(item.key) != item.changed:
-                self._complained[item.key] = item.changed
+        revision, seen = self._read.get(item.key, (0, None))
+        if revision != item.changed:
+            try:
+                seen = Seen(from_bytes(item.value), item.changed)
+            except WarmlogError as error:
+                seen = None
                 _log.error("%s in etcd: %s", item.key, error)
-            return None
+            self._read[item.key] = item.changed, seen
+        return seen

@@ -162,7 +162,9 @@ class Replicas:
                 _log.warning("the records of partitions cannot be read: %s", error)
                 return
             for key, seen in records.items():
-                if (driver := self._drivers.get(key)) is not None:
+                if (driver := self._drivers.get(key)) is None:
+                    continue
+                if driver.replica.leading is not None or seen.revision > driver.replica.revision:
                     driver.do(ev.RecordSeen(seen.record, seen.revision, began_ms))
 
     def register(self) -> None:
