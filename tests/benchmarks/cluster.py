@@ -1,6 +1,7 @@
 """`python -m benchmarks.cluster`: what three brokers of a cluster cost beside one, on this machine, how long a failover
 takes, a refill, and what 1,000 partitions cost. Each is asked by one producer of warmlog, with acks=all and a topic of
-three partitions.
+three partitions. The part `cores` has two producers in processes of their own, and 1, 2 and 3 brokers that share the
+partitions.
 """
 
 import argparse
@@ -10,9 +11,11 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median, quantiles
 
+from benchmarks.produce import send_batches
 from broker_process import BrokerProcess
 from cluster.chaos.settling import settled
 from cluster_processes import ClusterProcesses
@@ -21,6 +24,9 @@ from waiting import until
 from warmlog import Admin, Producer
 
 TOPIC, PARTITIONS, MANY = "bench", 3, 1000
+SHARED_PARTITIONS, PROGRAMS = 12, 2
+BATCHED_RECORDS_A_S = 500_000
+"""About as many each program of the part `cores` writes in a second, to the number of seconds that are asked for."""
 MIB = 1024 * 1024
 VALUES = [os.urandom(1024) for _ in range(256)]
 
@@ -190,12 +196,41 @@ def many(directory: Path, options: argparse.Namespace) -> Iterator[str]:
         yield start(cluster)
 
 
-PARTS = {"rates": rates, "refill": refills, "many": many}
+def cores(directory: Path, options: argparse.Namespace) -> Iterator[str]:
+    """Batches of records of 100 bytes, each on the disk of one broker or, in the last line, of three."""
+    for count, replicas in ((1, 1), (2, 1), (3, 1), (3, 3)):
+        with ClusterProcesses(directory / f"c{count}-{replicas}", brokers=count) as cluster:
+            topics = [f"{TOPIC}-{number}" for number in range(PROGRAMS)]
+            for topic in topics:
+                asyncio.run(create(cluster.addresses, replicas, SHARED_PARTITIONS, topic))
+            brokers = list(cluster.brokers.values())
+            before_s, records = processor_s(brokers), int(options.seconds * BATCHED_RECORDS_A_S)
+            with ProcessPoolExecutor(PROGRAMS) as programs:
+                ran = [programs.submit(produce, cluster.addresses, topic, records) for topic in topics]
+                took = [each.result() for each in ran]
+            records *= PROGRAMS
+            rate = records / max(seconds for seconds, _ in took)
+            of_brokers = (processor_s(brokers) - before_s) / records * 1e6
+            of_clients = sum(processor for _, processor in took) / records * 1e6
+            yield (
+                f"brokers {count}, replicas {replicas}: {rate:,.0f} records/s; processor time a record: "
+                f"of the brokers {of_brokers:.2f} µs, of the clients {of_clients:.2f} µs"
+            )
 
 
-async def create(address: str, replicas: int, partitions: int = PARTITIONS) -> None:
+def produce(address: str, topic: str, records: int) -> tuple[float, float]:
+    """The seconds that it takes, and those of processor time."""
+    before_s = time.process_time()
+    done = asyncio.run(send_batches(address, topic, records, partitions=SHARED_PARTITIONS))
+    return done.seconds, time.process_time() - before_s
+
+
+PARTS = {"rates": rates, "refill": refills, "many": many, "cores": cores}
+
+
+async def create(address: str, replicas: int, partitions: int = PARTITIONS, topic: str = TOPIC) -> None:
     async with Admin(address) as admin:
-        await admin.create_topic(TOPIC, partitions=partitions, replication_factor=replicas)
+        await admin.create_topic(topic, partitions=partitions, replication_factor=replicas)
 
 
 if __name__ == "__main__":
