@@ -88,9 +88,11 @@ class Orders:
 
     def _take_settings(self) -> None:
         for driver in self._replicas:
-            record = driver.replica.record
-            if driver.replica.leading is not None and not record.adding and not record.removing:
-                driver.do(ev.MinIsrSet(wanted_min_isr(driver.partition.config, len(record.replicas))))
+            replica, record = driver.replica, driver.replica.record
+            wanted = wanted_min_isr(driver.partition.config, len(record.replicas))
+            if replica.wanted_min_isr == wanted or replica.leading is None or record.adding or record.removing:
+                continue
+            driver.do(ev.MinIsrSet(wanted))
 
     def _drain(self) -> None:
         if self._view.node in self._view.drained:
@@ -101,15 +103,18 @@ class Orders:
     async def _grow_internal(self) -> None:
         """Order the replicas that internal topics lack, since they were created when there were fewer brokers."""
         racks, load = self._view.racks(), Counter[int]()
-        for seen in self._view.records.values():
-            load.update(seen.record.replicas)
         internal = {topic.topic_id for topic in self._view.state.topics.values() if topic.is_internal}
         for driver in self._replicas:
             record, key = driver.replica.record, driver.key
-            if driver.replica.leading is None or key.topic_id not in internal or key in self._view.orders:
+            if key.topic_id not in internal or driver.replica.leading is None or key in self._view.orders:
                 continue
+            if len(record.replicas) >= DEFAULT_REPLICAS or record.adding or record.removing:
+                continue
+            if not load:
+                for seen in self._view.records.values():
+                    load.update(seen.record.replicas)
             replicas = grown(record, racks, DEFAULT_REPLICAS, load)
-            if replicas != record.replicas and not record.adding and not record.removing:
+            if replicas != record.replicas:
                 load.update(set(replicas) - set(record.replicas))
                 name, value = self._view.keys.order(*key), OrderValue(replicas=replicas)
                 await self._change(name, Put(name, to_bytes(value)))

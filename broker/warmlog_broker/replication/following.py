@@ -165,7 +165,7 @@ def ticked(turn: Turn) -> None:
         stand(turn)
         return
     times, sent_ms = replica.times, replica.fetch_again_ms - replica.times.lag_ms // 4
-    waits_ms = times.lag_ms // 2 if replica.fetch is not None and replica.heard_ms > sent_ms else 0
+    waits_ms = 3 * times.lag_ms if replica.fetch is not None and replica.heard_ms > sent_ms else 0
     if turn.now_ms >= replica.fetch_again_ms + waits_ms:
         replica.fetch = None
         send_fetch(turn)

@@ -57,6 +57,12 @@ NEAR_MS = 600_000
 """Twice as long as a consumer reads from a near replica before it asks the leader again."""
 READ_S = 0.1
 """If the followers have not confirmed it by then, the store is asked."""
+TICK_MS = 1_000
+REST_MS = 4_000
+"""A replica that is at rest is ticked so seldom: well within `lag_ms`."""
+
+_TIMELESS = (ev.Fetch, ev.Report, ev.Answered, ev.Flushed)
+"""Events of which nothing follows that depends on when the others were heard."""
 
 _ROLES = {ReplicaRole.LEADING: Role.LEADING, ReplicaRole.FOLLOWING: Role.FOLLOWING}
 
@@ -170,6 +176,9 @@ class Driver:
         partition.add_reader(self, "log_end")
         self._state = PartitionState.ONLINE
         """The state of the disk that the replica knows."""
+        self._ticked: Replica | None = None
+        """The replica as the last tick has left it: `replica` is another one once anything has happened."""
+        self._ticked_ms = ev.NEVER
         self.partition_moved(partition)
 
     @property
@@ -237,14 +246,42 @@ class Driver:
         elif self._state is PartitionState.DELETED:
             self.do(ev.RecordSeen(None, self.replica.revision))
 
-    def tick(self) -> None:
-        """Tell the replica that time has passed."""
+    def tick(self, *, may_rest: bool = False) -> None:
+        """Tell the replica that time has passed; with `may_rest` not if it is at rest."""
+        now_ms, time = self._shell.now_ms(), self._time()
+        if may_rest and self._is_at_rest(time, now_ms):
+            return
+        self._ticked_ms = now_ms
+        self.do(time)
+        self._ticked = self.replica
+
+    def _time(self) -> ev.Ticked:
         messages, replica = self._shell.messages, self.replica
         heard_ms = ev.NEVER
         if replica.fetch is not None:
             heard_ms = messages.heard_ms(replica.record.leader, self, replica.fetch)
-        echoes = {node: messages.echoed_ms(node, self, held.fetch.number) for node, held in self._held.items()}
-        self.do(ev.Ticked(heard_ms, echoes))
+        return ev.Ticked(
+            heard_ms, {node: messages.echoed_ms(node, self, held.fetch.number) for node, held in self._held.items()}
+        )
+
+    def _is_at_rest(self, time: ev.Ticked, now_ms: int) -> bool:
+        """Return whether a tick would find what the last one has left: all is committed, and the others are heard.
+
+        What they have said is noted before anything happens that depends on it (`_take_turn`).
+        """
+        replica, record, log = self.replica, self.replica.record, self._log
+        others = [time.heard_ms] if replica.leading is None else time.echoes.values()
+        return (
+            replica is self._ticked
+            and now_ms - self._ticked_ms < REST_MS
+            and self not in self._shell.restless
+            and log is not None
+            and log.log_start_offset == replica.log.start
+            and replica.log.high_watermark == replica.log.end
+            and len(record.isr) == len(record.replicas)
+            and (replica.leading is None or len(time.echoes) == len(record.replicas) - 1)
+            and all(now_ms - each < self._unconfirmed_ms for each in others)
+        )
 
     # --- what clients of the partition need --------------------------------------------------------------------------
 
@@ -366,7 +403,12 @@ class Driver:
             self._take_turn(ev.Compacted(log.compaction.removed_below))
 
     def _take_turn(self, event: ev.Event) -> None:
-        self.replica, actions = step(self.replica, event, self._shell.now_ms())
+        now_ms = self._shell.now_ms()
+        was_at_rest = self.replica is self._ticked and now_ms - self._ticked_ms > TICK_MS
+        if was_at_rest and not isinstance(event, _TIMELESS):
+            self._ticked_ms = now_ms
+            self._take_turn(self._time())
+        self.replica, actions = step(self.replica, event, now_ms)
         self._take_role()
         for action in actions:
             if not self._perform(action, event):
@@ -545,11 +587,11 @@ class Driver:
             if not each.done():
                 each.set_result(None)
         now_ms, messages = self._shell.now_ms(), self._shell.messages
-        confirmation_ms = self.replica.times.confirmation_ms
+        unconfirmed_ms, confirmation_ms = self._unconfirmed_ms, self.replica.times.confirmation_ms
         is_restless = self.is_urgent or bool(self._deletions)
         for node, held in list(self._held.items()):
             echoed_ms = messages.echoed_ms(node, self, held.fetch.number)
-            is_unconfirmed = now_ms - max(held.since_ms, echoed_ms) >= confirmation_ms * 3 // 8
+            is_unconfirmed = now_ms - max(held.since_ms, echoed_ms) >= unconfirmed_ms
             is_behind = self.replica.log.high_watermark > self._told.get(node, -1)
             is_restless = is_restless or is_unconfirmed or is_behind or echoed_ms == ev.NEVER
             waits_ms = now_ms - held.since_ms
@@ -562,6 +604,11 @@ class Driver:
             ):
                 messages.is_due(node, self)
         (self._shell.restless.add if is_restless else self._shell.restless.discard)(self)
+
+    @property
+    def _unconfirmed_ms(self) -> int:
+        """A fetch without an echo for so long is answered."""
+        return self.replica.times.confirmation_ms * 3 // 8
 
     def _is_read_near(self, node: int, now_ms: int) -> bool:
         return now_ms - self._read_near_ms.get(node, ev.NEVER) < NEAR_MS

@@ -187,7 +187,7 @@ class Replicas:
             ticked = [each for each in restless if count % RESTLESS_TICKS == 0 or each.is_urgent]
             ticked += list(self._drivers.values())[count % IDLE_TICKS :: IDLE_TICKS]
             async for driver in in_turns(ticked, TICKED_A_TURN):
-                driver.tick()
+                driver.tick(may_rest=True)
             if count % LOOK_TICKS == 0:
                 async for driver in in_turns(restless, TICKED_A_TURN):
                     driver.look()

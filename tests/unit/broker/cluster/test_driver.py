@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from unit.broker.cluster.room import KEY, MAX_BYTES, NOW_MS, Room, ThreadedDisk
+from unit.broker.cluster.room import KEY, MAX_BYTES, NOW_MS, FakeMessages, Room, ThreadedDisk
+from warmlog_broker.cluster.data_path import driver as drivers
+from warmlog_broker.cluster.data_path.driver import Driver
 from warmlog_broker.etcd.coordination import Put
 from warmlog_broker.replication.events import RecoveryAsked, Verdict
 from warmlog_broker.replication.record import PartitionRecord, to_bytes
@@ -128,6 +130,39 @@ async def test_a_leader_that_is_cut_off_serves_no_reader_after_a_while(room: Roo
     await room.until(lambda: not is_refused(room, 1))
     await room.partitions[1].confirm()
     await room.produce(b"y")
+
+
+def rests(driver: Driver) -> bool:
+    before = driver.replica
+    driver.tick(may_rest=True)
+    return driver.replica is before
+
+
+async def test_a_replica_at_rest_is_not_ticked_and_notes_what_the_others_said_when_something_happens(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drivers, "TICK_MS", 0)
+    await room.create(1, 2, 3)
+    await room.produce(b"x")
+    await room.agree(1, 2, 3)
+    leader, follower = room.driver(1), room.driver(2)
+    assert not rests(leader), "nothing is heard of the others"
+    for name in ("heard_ms", "echoed_ms"):
+        monkeypatch.setattr(FakeMessages, name, lambda *_: room.brokers[1].now_ms())
+    await room.until(lambda: rests(leader) and rests(follower))
+    at_rest = leader.replica.leading
+    assert at_rest is not None
+    await asyncio.sleep(0.01)
+    room.cut |= {frozenset((1, 2)), frozenset((1, 3))}
+    produced = asyncio.create_task(room.produce(b"y", at=1))
+    await room.until(lambda: leader.replica.log.end == 2)
+    now = leader.replica.leading
+    assert now is not None
+    for node in (2, 3):
+        assert now.followers[node].caught_up_ms > at_rest.followers[node].caught_up_ms
+    assert not rests(leader), "something is not committed"
+    room.cut.clear()
+    await produced
 
 
 def is_refused(room: Room, node: int) -> bool:

@@ -282,7 +282,7 @@ def test_echoes_of_followers_whose_fetches_wait_confirm_the_leader_and_keep_them
 def test_a_follower_whose_fetch_the_leader_has_asks_again_only_after_a_longer_while() -> None:
     driven = Driven()
     driven.answer(driven.fetch())
-    for _ in range(7):
+    for _ in range(32):
         driven.now_ms += 1000
         driven.see(ev.Ticked(heard_ms=driven.now_ms - 100))
         assert driven.actions == []
