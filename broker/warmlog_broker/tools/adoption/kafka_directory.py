@@ -66,7 +66,7 @@ class KafkaDirectory:
     """Empty if Kafka was too old (before 0.10.1) to write one."""
     partitions: list[KafkaPartition] = field(default_factory=list)
     skipped: list[tuple[Path, str]] = field(default_factory=list)
-    """Directories that are ignored, and why."""
+    """Directories that are ignored, and why; those of an internal topic as one."""
 
     @classmethod
     def read(cls, path: Path) -> "KafkaDirectory":
@@ -83,7 +83,9 @@ class KafkaDirectory:
             elif name.mark:
                 found.skipped.append((directory, _MARKS[name.mark]))
             elif name.topic_partition.topic in INTERNAL_TOPICS:
-                found.skipped.append((directory, "an internal topic of Kafka"))
+                skip = path / f"{name.topic_partition.topic}-*", "an internal topic of Kafka"
+                if skip not in found.skipped:
+                    found.skipped.append(skip)
             else:
                 key = name.topic_partition
                 offsets = recovery_points.get(key), log_starts.get(key), high_watermarks.get(key)
