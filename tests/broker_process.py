@@ -17,7 +17,7 @@ from forked import Constants, Forked
 PROGRAM = [sys.executable, "-m", "warmlog_broker"]
 READY = re.compile(r"ready, listening on (?P<host>\S+):(?P<port>\d+)")
 START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 40
 
 
 def port_to_keep() -> int:

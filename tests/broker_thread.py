@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 from warmlog_broker import Broker, BrokerConfig, start_broker
 from warmlog_transport.loop_thread import LoopThread, bulk_loop
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 40
 Result = TypeVar("Result")
 
 

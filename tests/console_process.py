@@ -68,12 +68,12 @@ class ConsoleProcess:
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
         try:
-            self.process.wait(20)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
             raise
         finally:
-            self._reader.join(20)
+            self._reader.join(40)
             assert self.process.stderr is not None
             self.process.stderr.close()

@@ -18,7 +18,7 @@ from broker_process import port_to_keep
 from warmlog_broker.etcd.connection import EtcdOptions
 
 PROGRAM = shutil.which("etcd")
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 40
 
 needs_etcd = pytest.mark.skipif(PROGRAM is None, reason="needs etcd (Debian: apt-get install etcd-server)")
 
@@ -135,7 +135,7 @@ class EtcdProcess:
         """The answer to a call of etcd's JSON interface."""
         context = ssl.create_default_context(cafile=self.ca) if self.ca else None
         url = (member or self.members[0]).url + path
-        with urlopen(Request(url, json.dumps(body).encode()), timeout=5, context=context) as answer:
+        with urlopen(Request(url, json.dumps(body).encode()), timeout=60, context=context) as answer:
             found: dict[str, Any] = json.loads(answer.read())
             return found
 

@@ -11,7 +11,7 @@ from warmlog_protocol.batch import encode_batch
 
 ALL = owned(("t", 0), ("t", 1))
 FIRST = owned(("t", 0))
-PATIENCE_S = 10
+PATIENCE_S = 25
 
 
 def fill(broker: FakeBroker, partition: int, *counts: int) -> None:

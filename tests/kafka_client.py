@@ -8,7 +8,7 @@ from warmlog_protocol.batch import MAGIC_ROWS, encode_batch, read_batch, to_rows
 from warmlog_protocol.kafka.compiled import reader, skip_tags, writer
 from warmlog_protocol.kafka.schema import API
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 40
 MANY_ITEMS = 100_000
 
 

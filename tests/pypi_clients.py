@@ -13,7 +13,7 @@ from warmlog import Record
 from warmlog.blocking import Consumer, Producer
 from warmlog.testing import EmbeddedBroker
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 40
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 KAFKA_PYTHON_CODECS = ["none", "gzip", "zstd"]
 """The others need more libraries."""

@@ -23,7 +23,7 @@ from wire_client import WireClient
 
 SAMPLE = Path(__file__).parent / "data" / "kafka-sample" / "transfers-0"
 NOW_MS = 1_700_000_000_000
-TIMEOUT_S = 20
+TIMEOUT_S = 40
 
 
 class TransactionalProducer:

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 40
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:

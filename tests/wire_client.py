@@ -10,7 +10,7 @@ from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import ApiError, error_from_code
 from warmlog_protocol.wire.connection import ClientConnection, ReceivedResponse
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 40
 Response = TypeVar("Response", bound=m.Message)
 
 

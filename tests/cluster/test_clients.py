@@ -52,7 +52,7 @@ async def away(broker: BrokerProcess, how: str) -> AsyncIterator[None]:
 
 def fetched_bytes(broker: BrokerProcess, topic: str) -> int:
     """How much of a topic a broker has sent to readers."""
-    with urlopen(f"http://{broker.settings['admin.listen']}/metrics", timeout=10) as answer:
+    with urlopen(f"http://{broker.settings['admin.listen']}/metrics", timeout=60) as answer:
         found = re.search(rf'^warmlog_topic_fetched_bytes_total{{topic="{topic}"}} (\S+)', answer.read().decode(), re.M)
     return 0 if found is None else int(float(found[1]))
 

@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
 
 def scraped(port: int) -> tuple[dict[str, str], dict[str, float]]:
     """The types of families of a cluster, and the values of their samples; the labels are in the names."""
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         families = [*text_string_to_metric_families(answer.read().decode())]
     own = [family for family in families if family.name.startswith("warmlog_cluster_")]
     values = {
@@ -32,7 +32,7 @@ def scraped(port: int) -> tuple[dict[str, str], dict[str, float]]:
 @needs_etcd
 def test_what_the_page_names_is_measured_and_shows_what_happens(tmp_path: Path) -> None:
     documented = dict(re.findall(r"^\| `(warmlog_cluster_\w+)` \| (\w+) \|", PAGE.read_text(), re.MULTILINE))
-    cluster = ClusterProcesses(tmp_path / "c", brokers=2)
+    cluster = ClusterProcesses(tmp_path / "c", brokers=2, broker_session_timeout_ms=6000)
     ports = {node: port_to_keep() for node in cluster.brokers}
     for node, broker in cluster.brokers.items():
         broker.settings["admin.listen"] = f"127.0.0.1:{ports[node]}"
@@ -45,7 +45,7 @@ def test_what_the_page_names_is_measured_and_shows_what_happens(tmp_path: Path) 
 
     with cluster:
         leader = asyncio.run(fill())
-        with urlopen(f"http://127.0.0.1:{ports[leader]}/healthz/in-sync", timeout=10) as answer:
+        with urlopen(f"http://127.0.0.1:{ports[leader]}/healthz/in-sync", timeout=60) as answer:
             assert answer.read() == b"ready\n"
         kinds, values = scraped(ports[leader])
         assert kinds == {name.removesuffix("_total"): kind for name, kind in documented.items()}

@@ -27,7 +27,8 @@ pytestmark = needs_etcd
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
-    with ClusterProcesses(tmp_path_factory.mktemp("cluster")) as cluster:
+    """No test ends the session of one of its brokers."""
+    with ClusterProcesses(tmp_path_factory.mktemp("cluster"), broker_session_timeout_ms=20_000) as cluster:
         yield cluster
 
 
@@ -79,7 +80,7 @@ def test_a_leader_whose_disk_is_full_hands_over_and_leads_again_when_it_has_room
     """The other one in sync takes records; a third one has no room either."""
     constants = {orders: {"SETTLED_S": 1.0}}
     with ExitStack() as held:
-        cluster = ClusterProcesses(tmp_path / "c", disk_reserve_bytes=8 << 20)
+        cluster = ClusterProcesses(tmp_path / "c", disk_reserve_bytes=8 << 20, broker_session_timeout_ms=20_000)
         for node in (1, 3):
             held.enter_context(small_disk(cluster.brokers[node].data_dir, 32 << 20))
         for broker in cluster.brokers.values():

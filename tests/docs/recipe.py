@@ -20,7 +20,7 @@ import warmlog
 import warmlog.blocking
 
 HANDLING_S = 0.01
-SESSION_MS = 2000
+SESSION_MS = 4000
 
 
 def note(path: Path, values: Iterable[bytes | None]) -> None:

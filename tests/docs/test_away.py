@@ -334,4 +334,4 @@ def test_the_web_application_says_503_while_the_broker_is_away(tmp_path: Path) -
             broker.kill()
             assert client.post("/events", content=b"later").status_code == 503
             began_s = time.monotonic()
-        assert time.monotonic() - began_s < 10, "it ends without the broker, too"
+        assert time.monotonic() - began_s < 25, "it ends without the broker, too"

@@ -99,7 +99,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signa
         broker_pid = _pid_of_broker(process)
         time.sleep(0.2)
         process.send_signal(number)
-        _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=60)
         assert process.returncode == 130, stderr
         assert stderr == ""
         assert list(tmp_path.glob("warmlog-demo-*")) == []

@@ -162,7 +162,7 @@ class Client:
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self.correlation_id = 0
-        self.socket = socket.create_connection((host, int(port)), timeout=20)
+        self.socket = socket.create_connection((host, int(port)), timeout=40)
 
     def close(self) -> None:
         self.socket.close()
@@ -226,7 +226,7 @@ def recorder(address: str) -> Iterator[tuple[str, list[tuple[bytearray, bytearra
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         for thread in (accepting, *threads):
-            thread.join(20)
+            thread.join(40)
 
 
 async def talk(address: str) -> None:
@@ -253,7 +253,7 @@ async def talk(address: str) -> None:
 
 def test_what_a_client_and_a_broker_say_reads_as_the_page_says(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker, recorder(broker.address) as (address, heard):
-        asyncio.run(asyncio.wait_for(talk(address), 30))
+        asyncio.run(asyncio.wait_for(talk(address), 60))
     apis, records = set(), []
     for sent, received in heard:
         answers = {header[0]: (header, payload) for header, payload in cut_frames(bytes(received))}

@@ -44,7 +44,7 @@ class Honest(threading.Thread):
 
     def stop(self) -> None:
         self._must_stop.set()
-        self.join(30)
+        self.join(40)
 
     def _produce_and_fetch(self, client: Any) -> None:
         value = b"%d" % self.count

@@ -126,7 +126,7 @@ def test_a_signal_during_a_long_start_ends_it_at_once_and_is_no_crash(tmp_path: 
             subprocess.run(["kill", "-TERM", str(broker_pid)], check=True)
             assert process.stderr is not None
             said = process.stderr.read()
-            process.wait(30)
+            process.wait(60)
             assert process.returncode == -signal.SIGTERM
             assert b"told to stop" in said
         finally:

@@ -23,7 +23,7 @@ async def read_all(address: str, topic: str) -> tuple[list[int], list[tuple[int,
         batches = consumer.batches(until="latest")
         while True:
             try:
-                seen += (await asyncio.wait_for(anext(batches), 20)).offsets
+                seen += (await asyncio.wait_for(anext(batches), 40)).offsets
             except warmlog.UnreadableBatch as error:
                 errors.append((error.base_offset, error.next_offset))
             except StopAsyncIteration:

@@ -152,7 +152,7 @@ def test_a_disk_whose_sync_hangs_holds_up_its_own_partitions_and_not_those_of_an
 
     def fdatasync(descriptor: int) -> None:
         if Path(f"/proc/self/fd/{descriptor}").readlink().is_relative_to(one):
-            assert may_go_on.wait(20)
+            assert may_go_on.wait(40)
         real(descriptor)
 
     with BrokerThread(one, other) as broker, WireClient(broker.address) as client:
@@ -175,7 +175,7 @@ def test_a_produce_that_takes_too_long_is_answered_and_may_be_sent_again(
     may_go_on = threading.Event()
 
     def fdatasync(descriptor: int) -> None:
-        assert may_go_on.wait(20)
+        assert may_go_on.wait(40)
         real(descriptor)
 
     with BrokerThread(tmp_path) as broker, WireClient(broker.address) as client:

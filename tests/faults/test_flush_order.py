@@ -10,7 +10,7 @@ from waiting import wait_until
 from warmlog_protocol.messages import ProducePartition, ProduceRequest
 from wire_client import WireClient, batch_of
 
-DEADLINE_S = 20.0
+DEADLINE_S = 40
 needs_strace = pytest.mark.skipif(not can_trace(), reason="strace is missing, or may not trace here")
 MakeBroker = Callable[..., FlushTracedBroker]
 

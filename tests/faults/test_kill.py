@@ -46,7 +46,7 @@ class StubbornProducer(threading.Thread):
             self.errors.append(error)
 
     def _produce(self) -> None:
-        with WireClient(self._address, timeout_s=5) as client:
+        with WireClient(self._address, timeout_s=40) as client:
             in_flight: list[tuple[int, int]] = []
             next_batch = self.acknowledged
             while not self.must_stop.is_set() or in_flight:
@@ -178,14 +178,14 @@ def kill_under_load(broker: BrokerProcess, producers: list[StubbornProducer], ki
     for producer in producers:
         producer.must_stop.set()
     for producer in producers:
-        producer.join(20)
+        producer.join(40)
         assert not producer.errors
 
 
 def wait_until_acknowledged(producers: list[StubbornProducer], *, batches: int) -> None:
     """Returns when each producer has got so many batches through from now on."""
     before = [producer.acknowledged for producer in producers]
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while any(producer.acknowledged < count + batches for producer, count in zip(producers, before, strict=True)):
         assert not any(producer.errors for producer in producers), [producer.errors for producer in producers]
         assert time.monotonic() < deadline_s, "nobody produces any more"

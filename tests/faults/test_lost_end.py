@@ -23,7 +23,7 @@ KEPT, LOST, NEW = (
 )
 """The lost ones take several blocks of the disk: that all of them survive is unlikely."""
 NO_SYNCFS = 1_000_000
-WAIT_S = 30.0
+WAIT_S = 40
 
 
 @pytest.fixture

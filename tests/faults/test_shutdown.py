@@ -13,7 +13,7 @@ from broker_process import BrokerProcess
 from faults.tracing import InjectedBroker, tampering, why_not_traced
 from warmlog_broker.server import broker as server
 from warmlog_protocol.errors import ApiError, StorageError
-from warmlog_protocol.messages import FetchPartition, FetchRequest
+from warmlog_protocol.messages import FetchPartition, FetchRequest, MetadataRequest
 from wire_client import ConnectionEnded, WireClient, batch_of
 
 RECORD = batch_of([b"x" * 300], timestamp_ms=time.time_ns() // 1_000_000)
@@ -78,7 +78,8 @@ def test_a_slow_disk_is_waited_for_and_its_clients_are_not_kept_longer_than_the_
             sent = [(client, client.send_produce("t", RECORD)), (other, other.send_produce("t", RECORD, partition=1))]
             time.sleep(0.15)
             sent += [(client, client.send_produce("t", RECORD)), (other, other.send_produce("t", RECORD, partition=1))]
-            time.sleep(0.05)
+            for each in (client, other):
+                each.call(MetadataRequest([]))  # the broker has read what came before
             assert slow.terminate() == 0
             offsets = [outcome(peer, each) for peer, each in sent]
         if drain_ms > 2000:

@@ -60,14 +60,14 @@ def test_a_large_log_is_served_at_once_and_its_damage_is_found_after_that(tmp_pa
             client.create_topic("t")
             for number in range(400):
                 client.produce("t", batch_of([b"%d" % number]))
-        wait_until(lambda: point.exists() and "offset: 400\n" in point.read_text(), timeout_s=30)
+        wait_until(lambda: point.exists() and "offset: 400\n" in point.read_text(), timeout_s=40)
         broker.kill()
         size_bytes = log.stat().st_size
         with log.open("r+b") as file:
             file.seek(-3, os.SEEK_END)
             file.write(b"xxx")
         broker.start()
-        wait_until(lambda: f"checked {size_bytes} bytes of 1 logs in the background" in broker.output, timeout_s=30)
+        wait_until(lambda: f"checked {size_bytes} bytes of 1 logs in the background" in broker.output, timeout_s=40)
         assert "offsets 399 to 399 are damaged" in broker.output
         with WireClient(broker.address) as client:
             assert client.offset_at("t", LATEST_TIMESTAMP) == 400

@@ -59,7 +59,7 @@ def at_terminal(commands: CommandLine, *arguments: str, typed: bytes = b"") -> t
             break
         shown += piece
     os.close(controller)
-    return process.wait(30), shown.decode().splitlines()
+    return process.wait(60), shown.decode().splitlines()
 
 
 def environment(**variables: str) -> dict[str, str]:

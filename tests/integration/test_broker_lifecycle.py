@@ -27,7 +27,7 @@ from warmlog_broker.storage.directory.dir_lock import DirectoryLocked
 from warmlog_broker.storage.log.log import Log
 from warmlog_protocol.errors import StorageError
 
-DEADLINE_S = 30
+DEADLINE_S = 40
 PARTITIONS = 8
 NAMES = ("one", "two")
 

@@ -181,8 +181,8 @@ def test_a_topic_made_anew_begins_at_0_also_after_kill_9(tmp_path: Path) -> None
             client.create_topic("t")
             for _ in range(10):
                 client.produce("t", batch_of([b"old"]))
-            time.sleep(1.5)  # until the recovery point of the old topic is written down
-            assert "t 0 10" in (tmp_path / "data" / "recovery-point-offset-checkpoint").read_text()
+            recovery_points = tmp_path / "data" / "recovery-point-offset-checkpoint"
+            wait_until(lambda: recovery_points.exists() and "t 0 10" in recovery_points.read_text())
             assert delete(client, "t") == 0
             client.create_topic("t")
             client.produce("t", batch_of([b"new"]))
@@ -272,11 +272,15 @@ def test_the_checkpoint_of_log_starts_is_ahead_of_removals(tmp_path: Path, monke
     monkeypatch.setattr(LocalLog, "drop_segments", noted)
     with BrokerThread(tmp_path, **SOON) as broker, WireClient(broker.address) as client:
         client.create_topic("t", **SETTINGS)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while len(removed) < 5:
             client.produce("t", BATCH)
             assert time.monotonic() < deadline
     assert [stored >= end for stored, end in removed] == [True] * len(removed)
+
+
+def first_offset_of(directory: Path) -> int:
+    return min(int(path.stem) for path in directory.glob("*.log"))
 
 
 def test_a_broker_that_is_killed_while_retention_is_at_work_misses_nothing_afterwards(tmp_path: Path) -> None:
@@ -284,15 +288,14 @@ def test_a_broker_that_is_killed_while_retention_is_at_work_misses_nothing_after
     with BrokerProcess(tmp_path, **SOON) as broker:
         with WireClient(broker.address) as client:
             client.create_topic("t", **SETTINGS)
-        for _ in range(5):
+        for number in range(5):
             until = time.monotonic() + luck.uniform(0.1, 0.4)
             with WireClient(broker.address) as client:
-                while time.monotonic() < until:
+                while time.monotonic() < until or (number == 4 and not first_offset_of(tmp_path / "t-0")):
                     client.produce("t", BATCH)
             broker.kill()
-            first_base_offset = min(int(path.stem) for path in (tmp_path / "t-0").glob("*.log"))
+            first_base_offset = first_offset_of(tmp_path / "t-0")
             broker.start()
             with WireClient(broker.address) as client:
                 assert client.offset_at("t", -2) >= first_base_offset
         assert "segments are missing" not in broker.output
-        assert first_base_offset > 0, "retention has removed something"

@@ -6,7 +6,8 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -181,6 +182,21 @@ def test_a_copy_that_a_transaction_holds_back_says_so_and_fails(warmlog: Command
     assert [row[2] for row in content(broker.address, "open-4")] == [b"before", b"open", b"after"]
 
 
+@asynccontextmanager
+async def slow_copies(admin: Admin) -> AsyncIterator[None]:
+    """Within, 40 MB take seconds to be written, so that a copy of them is still under way when a test looks."""
+    await admin.alter_quotas({"producer_byte_rate": 4_000_000}, user="ANONYMOUS")
+    try:
+        yield
+    finally:
+        await admin.alter_quotas({"producer_byte_rate": None}, user="ANONYMOUS")
+
+
+async def has_begun(admin: Admin, topic: str) -> None:
+    while not (await admin.list_offsets(topic, "latest"))[0].offset:  # noqa: ASYNC110 - nothing says so
+        await asyncio.sleep(0.002)
+
+
 def test_a_copy_has_what_follows_a_transaction_that_ends_meanwhile(warmlog: CommandLine, broker: BrokerProcess) -> None:
     created(warmlog, "ended", 2)
     created(warmlog, "ended-2", 2)
@@ -195,15 +211,15 @@ def test_a_copy_has_what_follows_a_transaction_that_ends_meanwhile(warmlog: Comm
             async with ending.transaction():
                 await ending.send("ended", b"open", partition=1)
                 await plain.send("ended", b"after", partition=1)
-                copying = warmlog.start("topic", "copy", "ended", "ended-2")
-                while not (await admin.list_offsets("ended-2", "latest"))[0].offset:  # noqa: ASYNC110 - nothing says so
-                    await asyncio.sleep(0.002)
-                copying.send_signal(signal.SIGSTOP)
+                async with slow_copies(admin):
+                    copying = warmlog.start("topic", "copy", "ended", "ended-2")
+                    await has_begun(admin, "ended-2")
+                    copying.send_signal(signal.SIGSTOP)
             copying.send_signal(signal.SIGCONT)
             return copying
 
     copying = asyncio.run(copy())
-    _, stderr = copying.communicate(timeout=30)
+    _, stderr = copying.communicate(timeout=60)
     assert copying.returncode == 0, stderr.decode()
     copied = [row[2] for row in content(broker.address, "ended-2")]
     assert (len(copied), copied[-2:]) == (402, [b"open", b"after"])
@@ -248,13 +264,13 @@ def test_ctrl_c_ends_a_copy_and_tells_what_is_not_acknowledged(warmlog: CommandL
     async def interrupt() -> "subprocess.Popen[bytes]":
         async with Admin(broker.address) as admin, Producer(broker.address, compression="lz4") as producer:
             await producer.send_many("much", [bytes(100_000)] * 400)
-            copying = warmlog.start("topic", "copy", "much", "unfinished")
-            while not (await admin.list_offsets("unfinished", "latest"))[0].offset:  # noqa: ASYNC110 - nothing says so
-                await asyncio.sleep(0.002)
-            copying.send_signal(signal.SIGINT)
+            async with slow_copies(admin):
+                copying = warmlog.start("topic", "copy", "much", "unfinished")
+                await has_begun(admin, "unfinished")
+                copying.send_signal(signal.SIGINT)
             return copying
 
     copying = asyncio.run(interrupt())
-    stdout, stderr = copying.communicate(timeout=30)
+    stdout, stderr = copying.communicate(timeout=60)
     assert (copying.returncode, stdout) == (130, b""), stderr.decode()
     assert re.fullmatch(rb"(warmlog: .*: \d+ records were not acknowledged: \d+ of unfinished\n)?", stderr)

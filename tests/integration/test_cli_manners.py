@@ -148,7 +148,7 @@ def test_ctrl_c_ends_a_consumer_quietly_with_130(warmlog: CommandLine) -> None:
     assert consumer.stdout is not None
     assert consumer.stdout.readline() == b"one\n"
     consumer.send_signal(signal.SIGINT)
-    stdout, stderr = consumer.communicate(timeout=30)
+    stdout, stderr = consumer.communicate(timeout=60)
     assert (consumer.returncode, stdout, stderr) == (130, b"", b"")
 
 
@@ -161,7 +161,7 @@ def test_ctrl_c_ends_a_producer_that_waits_for_input(warmlog: CommandLine) -> No
     reader = warmlog("consume", "typed", "--count", "1")
     assert succeeded(reader) == b"a line\n"
     producer.send_signal(signal.SIGINT)
-    assert producer.wait(30) == 130
+    assert producer.wait(40) == 130
     assert producer.stderr is not None
     assert producer.stderr.read() == b""
     for stream in (producer.stdin, producer.stdout, producer.stderr):
@@ -186,7 +186,7 @@ def test_a_reader_that_has_seen_enough_ends_a_waiting_command(warmlog: CommandLi
     succeeded(warmlog("topic", "create", topic))
     succeeded(warmlog("produce", topic, given=b"a\nb\n"))
     pipeline = f"{shlex.join([*WARMLOG, 'consume', topic, *option])} | head -n 1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", pipeline], env=warmlog.environment, capture_output=True, timeout=30)
+    done = subprocess.run(["bash", "-c", pipeline], env=warmlog.environment, capture_output=True, timeout=60)
     assert (done.stdout, done.stderr) == (b"a\n0\n", b"")
 
 
@@ -194,7 +194,7 @@ def test_a_slow_reader_of_a_pipe_gets_everything(warmlog: CommandLine) -> None:
     succeeded(warmlog("topic", "create", "slow"))
     succeeded(warmlog("produce", "slow", given=(b"x" * 100 + b"\n") * 5_000))
     pipeline = f"{shlex.join([*WARMLOG, 'consume', 'slow', '-n', '5000'])} | (sleep 1; wc -l)"
-    done = subprocess.run(["bash", "-c", pipeline], env=warmlog.environment, capture_output=True, timeout=30)
+    done = subprocess.run(["bash", "-c", pipeline], env=warmlog.environment, capture_output=True, timeout=60)
     assert (int(done.stdout), done.stderr) == (5_000, b"")
 
 

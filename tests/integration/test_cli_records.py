@@ -36,7 +36,7 @@ def test_lines_come_back_in_order_with_every_compression(warmlog: CommandLine, m
 
 def test_records_that_are_not_acknowledged_are_delivered(warmlog: CommandLine, made: str) -> None:
     succeeded(warmlog("produce", made, "--acks", "0", given=b"a\nb\n"))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 40
     while consumed(warmlog, made) != b"a\nb\n":
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -113,7 +113,7 @@ def test_without_an_end_records_are_printed_as_they_come(warmlog: CommandLine, m
     succeeded(warmlog("produce", made, given=b"early\n"))
     assert consumer.stdout.readline() == b"0 early\n"
     succeeded(warmlog("produce", made, given=b"late\nlater\n"))
-    stdout, _ = consumer.communicate(timeout=30)
+    stdout, _ = consumer.communicate(timeout=60)
     assert (consumer.returncode, stdout) == (0, b"1 late\n")
 
 
@@ -152,7 +152,7 @@ def test_ctrl_c_does_not_wait_for_a_broker_that_is_gone(tmp_path_factory: pytest
         for process in (producer, consumer):
             time.sleep(0.2)
             process.send_signal(signal.SIGINT)
-            _, stderr = process.communicate(timeout=10)
+            _, stderr = process.communicate(timeout=60)
             assert process.returncode == 130
             assert b"Traceback" not in stderr
 
@@ -231,7 +231,7 @@ def test_one_acknowledged_record_is_singular(warmlog: CommandLine, made: str) ->
     producer.stdin.write(b"a:1\n")
     producer.stdin.flush()
     succeeded(warmlog("consume", made, "--count", "1"))
-    _, stderr = producer.communicate(b"no separator\n", timeout=30)
+    _, stderr = producer.communicate(b"no separator\n", timeout=60)
     assert b"line 2 has no separator ':'" in stderr
     assert b"1 record was acknowledged before that" in stderr
 
@@ -267,7 +267,7 @@ def test_a_terminal_is_told_how_to_end(warmlog: CommandLine, broker: BrokerProce
             command = [*WARMLOG, "produce", made]
             producer = subprocess.Popen(command, stdin=theirs, stderr=file, env=warmlog.environment)
         os.write(ours, b"typed\n\x04")
-        assert producer.wait(30) == 0
+        assert producer.wait(40) == 0
     finally:
         os.close(ours)
         os.close(theirs)
@@ -319,13 +319,13 @@ def test_tail_can_be_followed(commands: CommandLine) -> None:
     succeeded(commands("produce", "followed", given=b"4\n"))
     assert consumer.stdout.readline() == b"4\n"
     consumer.send_signal(signal.SIGINT)
-    consumer.communicate(timeout=30)
+    consumer.communicate(timeout=60)
     assert consumer.returncode == 130
 
 
 def test_a_broker_that_is_away_is_no_end(tmp_path: Path) -> None:
     count, profile = 100_000, tmp_path / "profile.toml"
-    profile.write_text("request_timeout_ms = 500\n")
+    profile.write_text("request_timeout_ms = 2000\n")
     with BrokerProcess(tmp_path / "data") as broker:
         with Admin(broker.address) as admin, Producer(broker.address) as producer:
             admin.create_topic("t")
@@ -342,7 +342,7 @@ def test_a_broker_that_is_away_is_no_end(tmp_path: Path) -> None:
             for further in signals[1:]:
                 time.sleep(1)
                 os.kill(broker.pid, further)
-            stdout, stderr = consumer.communicate(timeout=30)
+            stdout, stderr = consumer.communicate(timeout=60)
             assert consumer.returncode == exit_code, stderr
             assert stdout.endswith(b"%d\n" % (count - 1)) == (exit_code == 0)
             assert (b"warmlog: error: no connection to broker" in stderr) == (exit_code == 1)

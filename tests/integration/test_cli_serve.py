@@ -51,7 +51,7 @@ def test_a_broker_serves_until_sigterm_and_keeps_what_it_has(tmp_path: Path) -> 
         succeeded(warmlog("topic", "create", "kept"))
         succeeded(warmlog("produce", "kept", given=b"a\n"))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     with served(tmp_path / "data") as (_, warmlog):
         assert succeeded(warmlog("consume", "kept", "--to", "latest")) == b"a\n"
 
@@ -59,7 +59,7 @@ def test_a_broker_serves_until_sigterm_and_keeps_what_it_has(tmp_path: Path) -> 
 def test_ctrl_c_is_a_clean_stop(tmp_path: Path) -> None:
     with served(tmp_path) as (process, _):
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 def test_settings_come_from_the_file_the_environment_and_the_command_line(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_it_greets_with_one_short_line_and_what_was_changed(tmp_path: Path) -> N
         _,
     ):
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     assert f"data in {tmp_path / 'data'}, 1 topic, 2 partitions, durability: " in said[-1]
     settings = next(line for line in reversed(said) if "differ from their defaults: " in line)
     assert "num.partitions=2" in settings

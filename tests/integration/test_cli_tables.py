@@ -97,7 +97,7 @@ def test_an_interrupt_ends_it_while_its_input_is_a_pipe_without_news(warmlog: Co
 
     wait_until(is_read)
     running.send_signal(signal.SIGINT)
-    assert running.wait(timeout=5) == 130
+    assert running.wait(timeout=40) == 130
     running.communicate()
 
 

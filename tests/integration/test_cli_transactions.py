@@ -131,14 +131,14 @@ def test_consume_says_that_it_waits_for_a_transaction(warmlog: CommandLine, fill
     assert (
         f"not read, as transactions are open: {filled}-0 from offset 3 on: {hanging} (ongoing".encode() in done.stderr
     )
-    waits = warmlog.start("consume", filled, "--committed", "--timeout", "20s", "--count", "4")
+    waits = warmlog.start("consume", filled, "--committed", "--timeout", "60s", "--count", "4")
     try:
         assert waits.stderr is not None
         told = waits.stderr.readline().decode()
         assert f"waiting for the end of transactions: {filled}-0 from offset 3 on: {hanging}" in told
         abort(warmlog, hanging)
         succeeded(warmlog("produce", filled, "--partition", "0", given=b"after\n"))
-        printed, _ = waits.communicate(timeout=30)
+        printed, _ = waits.communicate(timeout=60)
         assert printed == b"value\n" * 3 + b"after\n"
     finally:
         waits.kill()

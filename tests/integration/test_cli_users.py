@@ -160,7 +160,7 @@ def dialogue(commands: CommandLine, *arguments: str, answers: dict[bytes, bytes]
             os.write(controller, waiting.pop(prompt) + b"\n")
     os.close(controller)
     assert not waiting, shown
-    return process.wait(30), shown
+    return process.wait(60), shown
 
 
 def test_a_terminal_is_asked_for_passwords_and_does_not_show_them(broker: BrokerProcess, files: Path) -> None:

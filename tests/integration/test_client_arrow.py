@@ -14,7 +14,7 @@ from broker_process import BrokerProcess
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.ranges.read_settings import ReadSettings
 
-WAIT_S = 20.0
+WAIT_S = 40
 START = datetime(2026, 1, 1, tzinfo=UTC)
 START_MS = int(START.timestamp() * 1000)
 

@@ -54,7 +54,7 @@ async def test_reading_follows_the_end_of_the_log(broker: BrokerProcess, topic: 
             coming = asyncio.ensure_future(anext(batches))
             await asyncio.sleep(0)
             placed = await producer.send(topic, b"%d" % i)
-            batch = await asyncio.wait_for(coming, 20)
+            batch = await asyncio.wait_for(coming, 40)
             assert (batch.base_offset, batch.values) == (placed.offset, [b"%d" % i])
             assert batch.high_watermark >= batch.next_offset
 
@@ -102,7 +102,7 @@ async def test_damage_on_disk_is_raised_with_its_offsets_and_can_be_passed(broke
         errors: list[warmlog.UnreadableBatch] = []
         while True:
             try:
-                seen += (await asyncio.wait_for(anext(batches), 20)).offsets
+                seen += (await asyncio.wait_for(anext(batches), 40)).offsets
             except warmlog.UnreadableBatch as error:
                 errors.append(error)
             except StopAsyncIteration:
@@ -143,14 +143,14 @@ async def test_a_deleted_topic_ends_waiting_readers_and_writers(broker: BrokerPr
     ):
         await producer.send(topic, b"x", partition=0)
         waiting = asyncio.ensure_future(anext(consumer.batches()))
-        assert (await asyncio.wait_for(waiting, 20)).values == [b"x"]
+        assert (await asyncio.wait_for(waiting, 40)).values == [b"x"]
         waiting = asyncio.ensure_future(anext(consumer.batches()))
         await asyncio.sleep(0.05)
         await admin.delete_topic(topic)
         with pytest.raises(warmlog.ApiError):
-            await asyncio.wait_for(waiting, 20)
+            await asyncio.wait_for(waiting, 40)
         with pytest.raises(warmlog.UnknownTopicOrPartition):
-            await asyncio.wait_for(producer.send(topic, b"y"), 20)
+            await asyncio.wait_for(producer.send(topic, b"y"), 40)
 
 
 @pytest.mark.parametrize("group", [None, "readers"])
@@ -178,5 +178,5 @@ async def test_tasks_that_read_records_in_turns_lose_none(group: str | None) -> 
                     async with turn:
                         is_left = await read_some()
 
-            await asyncio.wait_for(asyncio.gather(*(read_records() for _ in range(3))), 30)
+            await asyncio.wait_for(asyncio.gather(*(read_records() for _ in range(3))), 40)
         assert sorted(read) == [(partition, offset) for partition in range(2) for offset in range(5000)]

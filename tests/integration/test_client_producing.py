@@ -98,12 +98,12 @@ async def test_a_clean_restart_goes_unnoticed_by_producer_and_consumer(broker: B
     ):
         records = consumer.records()
         await producer.send(topic, b"before")
-        assert (await asyncio.wait_for(anext(records), 20)).value == b"before"
+        assert (await asyncio.wait_for(anext(records), 40)).value == b"before"
         waiting = asyncio.ensure_future(anext(records))
         await asyncio.sleep(0.05)
         await asyncio.to_thread(broker.restart)
-        await asyncio.wait_for(producer.send(topic, b"after"), 20)
-        assert (await asyncio.wait_for(waiting, 20)).value == b"after"
+        await asyncio.wait_for(producer.send(topic, b"after"), 40)
+        assert (await asyncio.wait_for(waiting, 40)).value == b"after"
 
 
 @pytest.mark.parametrize("acks", ["all", 1, 0])
@@ -136,7 +136,7 @@ async def test_a_record_over_the_topics_limit_is_refused_and_harms_nobody(broker
 async def test_names_may_be_of_numpy(broker: BrokerProcess, topic: str) -> None:
     await create(broker, topic)
     name = np.str_(topic)
-    async with asyncio.timeout(10), warmlog.Producer(broker.address) as producer:
+    async with asyncio.timeout(40), warmlog.Producer(broker.address) as producer:
         sent = [producer.send(name, b"1", headers=[(np.str_("h"), b"x")]), producer.send(topic, b"2")]
         await asyncio.gather(*sent)
     async with warmlog.Consumer(broker.address, topics=[name], group=np.str_("names")) as consumer:
@@ -188,7 +188,7 @@ async def test_a_send_many_beside_a_close_ends(broker: BrokerProcess, topic: str
         await asyncio.sleep(number / 1000)
         with suppress(warmlog.ClientClosed):
             await producer.close(timeout_s=timeout_s)
-        _, pending = await asyncio.wait(sending, timeout=10)
+        _, pending = await asyncio.wait(sending, timeout=40)
         assert not pending
         assert {type(each.exception()) for each in sending} == {warmlog.ClientClosed}
 

@@ -100,7 +100,7 @@ def test_what_meets_new_segments_syncs_in_threads(tmp_path: Path, monkeypatch: p
         threads.add(pool)
         if pool == "compact":
             has_begun.set()
-            assert may_end.wait(20)
+            assert may_end.wait(40)
         sync(self)
 
     monkeypatch.setattr(Replacement, "sync", slow_sync)
@@ -111,7 +111,7 @@ def test_what_meets_new_segments_syncs_in_threads(tmp_path: Path, monkeypatch: p
     ):
         client.create_topic("t", cleanup_policy="compact,delete", segment_bytes="4096", min_cleanable_dirty_ratio="0")
         expected = fill(client, "t")
-        assert has_begun.wait(20)
+        assert has_begun.wait(40)
         log = broker.broker.topics.partition("t", 0).log
         timer = threading.Timer(0.1, may_end.set)
         timer.start()

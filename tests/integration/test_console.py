@@ -55,14 +55,14 @@ def log_in(
 ) -> httpx.Response:
     headers = {"Origin": origin or console.url}
     form = {"username": user, "password": password, "next": "/topics"}
-    return httpx.post(f"{console.url}/login", data=form, headers=headers, timeout=20)
+    return httpx.post(f"{console.url}/login", data=form, headers=headers, timeout=60)
 
 
 # --- logins ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_broker_without_a_login_needs_none_and_pages_change_nothing(open_console: ConsoleProcess) -> None:
-    with httpx.Client(follow_redirects=True, timeout=20) as browser:
+    with httpx.Client(follow_redirects=True, timeout=60) as browser:
         page = browser.get(f"{open_console.url}/topics?a=1")
     assert page.status_code == 200
     assert page.url.path == "/topics"
@@ -104,7 +104,7 @@ def test_a_user_of_the_broker_logs_in_and_out(locked_console: ConsoleProcess) ->
     entered = log_in(locked_console)
     assert (entered.status_code, entered.headers["location"]) == (303, "/topics")
     cookies = dict(entered.cookies)
-    page = httpx.get(f"{locked_console.url}/topics", cookies=cookies, timeout=20)
+    page = httpx.get(f"{locked_console.url}/topics", cookies=cookies, timeout=60)
     assert page.status_code == 200
     assert "alice" in page.text
     assert "read only" not in page.text
@@ -125,20 +125,20 @@ def test_a_login_leads_to_no_other_site(locked_console: ConsoleProcess) -> None:
     form = {"username": "alice", "password": PASSWORD}
     for wanted in ("https://evil.example/", "//evil.example/", "/\\evil.example/"):
         origin = {"Origin": locked_console.url}
-        entered = httpx.post(f"{locked_console.url}/login", data={**form, "next": wanted}, headers=origin, timeout=20)
+        entered = httpx.post(f"{locked_console.url}/login", data={**form, "next": wanted}, headers=origin, timeout=60)
         assert entered.headers["location"] == "/"
 
 
 def test_the_profiles_user_is_for_those_who_have_the_printed_address(profile_console: ConsoleProcess) -> None:
     assert "?token=" in profile_console.address
-    with httpx.Client(follow_redirects=True, timeout=20) as browser:
+    with httpx.Client(follow_redirects=True, timeout=60) as browser:
         assert browser.get(f"{profile_console.url}/").url.path == "/login"
         assert browser.get(f"{profile_console.url}/login?token=wrong").url.path == "/login"
         page = browser.get(profile_console.address)
         assert page.url.path == "/"
         assert "alice" in page.text
         assert browser.get(f"{profile_console.url}/").url.path == "/"
-    with httpx.Client(follow_redirects=True, timeout=20) as another:
+    with httpx.Client(follow_redirects=True, timeout=60) as another:
         assert another.get(profile_console.address).url.path == "/login", "it enters once"
 
 
@@ -182,7 +182,7 @@ async def test_a_websocket_needs_a_session_and_a_page_of_the_console(open_consol
 
 
 def test_each_response_tells_the_browser_what_to_refuse(open_console: ConsoleProcess) -> None:
-    with httpx.Client(follow_redirects=True, timeout=20) as browser:
+    with httpx.Client(follow_redirects=True, timeout=60) as browser:
         page = browser.get(open_console.url)
     assert page.headers["x-frame-options"] == "DENY"
     assert page.headers["x-content-type-options"] == "nosniff"
@@ -194,13 +194,13 @@ def test_each_response_tells_the_browser_what_to_refuse(open_console: ConsolePro
     assert scripts
     assert all(f'nonce="{nonce[1]}"' in script for script in scripts)
     assert not re.findall(r"(?:src|href)=\"https?:", page.text), "nothing is loaded from elsewhere"
-    with httpx.Client(follow_redirects=True, timeout=20) as browser:
+    with httpx.Client(follow_redirects=True, timeout=60) as browser:
         again = browser.get(open_console.url).headers["content-security-policy"]
     assert nonce[1] not in again
 
 
 def test_a_prefix_that_a_client_names_is_not_used(open_console: ConsoleProcess) -> None:
-    with httpx.Client(follow_redirects=True, timeout=20) as browser:
+    with httpx.Client(follow_redirects=True, timeout=60) as browser:
         page = browser.get(open_console.url, headers={"X-Forwarded-Prefix": "/evil"})
     assert "/evil" not in page.text
 
@@ -237,7 +237,7 @@ def test_behind_a_proxy_it_has_the_proxys_address_and_path(tmp_path: Path) -> No
             assert entered.headers["location"] == "/console/"
         (cookie,) = entered.headers.get_list("set-cookie")
         session = {"Cookie": cookie.partition(";")[0]}
-        page = httpx.get(f"{here}/console/topics", headers={**headers, **session}, timeout=20)
+        page = httpx.get(f"{here}/console/topics", headers={**headers, **session}, timeout=60)
         script = re.search(r'src="(/console/_nicegui/\S+/nicegui.js)"', page.text)
         assert script is not None
         assert httpx.get(f"{here}{script[1]}", headers=headers).status_code == 200
@@ -251,11 +251,11 @@ def test_behind_a_proxy_it_has_the_proxys_address_and_path(tmp_path: Path) -> No
 
 def test_a_broker_that_is_away_is_said_and_the_console_ends_on_a_signal() -> None:
     with ConsoleProcess("127.0.0.1:1") as console:
-        page = httpx.get(f"{console.url}/login", timeout=30)
+        page = httpx.get(f"{console.url}/login", timeout=60)
         assert page.status_code == 503
         assert "127.0.0.1:1" in page.text
         console.process.send_signal(signal.SIGINT)
-        assert console.process.wait(20) == 0
+        assert console.process.wait(60) == 0
 
 
 def test_a_port_in_use_is_an_error_of_one_line() -> None:

@@ -113,7 +113,7 @@ class Prometheus:
 
     def close(self) -> None:
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(60)
 
     def ask(self, path: str, **parameters: str) -> Any:
         """The data of a response of the HTTP API."""
@@ -125,7 +125,7 @@ class Prometheus:
 
     def _get(self, path: str) -> tuple[int, bytes]:
         """The status and body of a page; 503 while it does not accept connections yet."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         try:
             connection.request("GET", path)
             response = connection.getresponse()

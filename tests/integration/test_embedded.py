@@ -189,7 +189,7 @@ def test_a_kill_cuts_connections_and_a_broker_that_was_killed_often_accepts_reco
             with WireClient(broker.address):
                 before_s = time.perf_counter()
                 broker.kill()
-                assert time.perf_counter() - before_s < 2
+                assert time.perf_counter() - before_s < 20
             broker.start()
         asyncio.run(write(broker.address))
 

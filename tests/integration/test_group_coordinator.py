@@ -28,6 +28,8 @@ BROKER_SETTINGS = {
     "group_coordinator_partitions": 4,
 }
 Join = Callable[..., GroupMember]
+LONG_MS = 300_000
+"""A heartbeat that waits so long, or a third of it, has no response when the client gives up."""
 
 
 @pytest.fixture
@@ -117,20 +119,18 @@ def test_a_lost_response_is_repeated_and_an_idle_beat_writes_none(client: WireCl
 
 def test_the_next_heartbeat_ends_a_waiting_one(client: WireClient, topic: str, join: Join) -> None:
     fill(client, topic, 1)
-    member = join("waits", topic).settle(1)
-    waiting = member.client.send(member.heartbeat(max_wait_ms=9000))
-    began_s = time.monotonic()
+    member = join("waits", topic, session_timeout_ms=LONG_MS).settle(1)
+    waiting = member.client.send(member.heartbeat(max_wait_ms=LONG_MS))
     assert member.beat().member_epoch == member.epoch
     assert member.client.receive(waiting)[0] is not None
-    assert time.monotonic() - began_s < 5
     began_s = time.monotonic()
     member.beat(max_wait_ms=400)
-    assert 0.3 < time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s > 0.3
 
 
 def test_a_member_that_waits_is_told_that_one_is_back_again(client: WireClient, topic: str, join: Join) -> None:
     fill(client, topic, 2)
-    first = join("back", topic).settle(2)
+    first = join("back", topic, session_timeout_ms=LONG_MS).settle(2)
     second = join("back", topic)
     first.settle(1)
     second.settle(1)
@@ -139,11 +139,9 @@ def test_a_member_that_waits_is_told_that_one_is_back_again(client: WireClient, 
     wait_until(lambda: listed(client)["back"] == ("stable", 2))  # the heartbeat waits by then
     second.reconnect()
     wait_until(lambda: not first.beat().is_settled)
-    waiting = first.client.send(first.heartbeat(max_wait_ms=9000))
-    began_s = time.monotonic()
+    waiting = first.client.send(first.heartbeat(max_wait_ms=LONG_MS))
     second.beat()
     assert first.received(first.client.receive(waiting)[0]).is_settled
-    assert time.monotonic() - began_s < 5
 
 
 def test_a_heartbeat_with_a_delayed_decision_waits_for_news_too(client: WireClient, topic: str, join: Join) -> None:
@@ -258,7 +256,7 @@ def test_what_is_in_use_is_not_deleted(client: WireClient, topic: str, join: Joi
 
 def test_offsets_of_a_group_without_members_and_readers_expire_and_those_of_others_do_not(tmp_path: Path) -> None:
     constants = {groups: {"OFFSETS_EXPIRATION_INTERVAL_S": 0.1}}
-    settings = {**BROKER_SETTINGS, "offsets_retention_ms": 700}
+    settings = {**BROKER_SETTINGS, "offsets_retention_ms": 1500}
     with BrokerProcess(tmp_path, constants=constants, **settings) as broker, WireClient(broker.address) as client:
         topic_id = fill(client, "t", 1)
         with WireClient(broker.address) as reader, WireClient(broker.address) as committer:
@@ -273,26 +271,26 @@ def test_offsets_of_a_group_without_members_and_readers_expire_and_those_of_othe
                 wait_until(lambda: "empty" not in listed(client))
                 time.sleep(0.7)
                 assert offsets(client, "live") == {("t", 0): 4}
+                left_s = time.monotonic()
                 member.leave()
-            left_s = time.monotonic()
             wait_until(lambda: "live" not in listed(client))
-            assert time.monotonic() - left_s > 0.5
+            assert time.monotonic() - left_s > 1
             assert {"read", "committed"} <= set(listed(client))
             assert offsets(client, "read") == {("t", 0): 5}
-        left_s = time.monotonic()
+            left_s = time.monotonic()
         wait_until(lambda: not {"read", "committed"} & set(listed(client)))
-        assert time.monotonic() - left_s > 0.5
+        assert time.monotonic() - left_s > 1
 
 
 def test_a_group_that_is_read_again_and_again_by_short_connections_is_kept(tmp_path: Path) -> None:
     constants = {groups: {"OFFSETS_EXPIRATION_INTERVAL_S": 0.1}}
-    settings = {**BROKER_SETTINGS, "offsets_retention_ms": 1000}
+    settings = {**BROKER_SETTINGS, "offsets_retention_ms": 2000}
     with BrokerProcess(tmp_path, constants=constants, **settings) as broker, WireClient(broker.address) as client:
         topic_id = fill(client, "t", 1)
         request = m.OffsetFetchRequest("job", [m.TopicPartitions(topic_id, "t", [0])])
         with WireClient(broker.address) as first:
             commit(first, "job", topic_id, (0, 5))
-        ends_s = time.monotonic() + 2
+        ends_s = time.monotonic() + 3.5
         while time.monotonic() < ends_s:
             with WireClient(broker.address) as run:
                 run.call(request)
@@ -375,7 +373,7 @@ def test_compaction_of_the_log_and_a_load_give_the_same_state(tmp_path: Path, mo
         client.call(m.DeleteGroupsRequest(["g3"]))
         before = state_of(client)
         assert len(before) == 7
-        wait_until(lambda: log_bytes() < 300_000, 20)
+        wait_until(lambda: log_bytes() < 300_000)
         assert client.offset_at("__groups", -1) > 1200
     with BrokerThread(tmp_path, **settings) as broker, WireClient(broker.address) as client:
         wait_until(lambda: is_ready(client))

@@ -85,7 +85,7 @@ class Peer:
     @property
     def fetched(self) -> list[tuple[m.FetchedPartition, bytes]]:
         """The response to a fetch, each partition with its bytes, as a client cuts them out of the payload."""
-        assert self.has_ended.wait(20)
+        assert self.has_ended.wait(40)
         payload = b"".join(piece.pread() for piece in self.slices)
         found = []
         for each in cast("m.FetchResponse", self.message).partitions:

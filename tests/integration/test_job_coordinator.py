@@ -130,7 +130,7 @@ def test_after_all_members_are_aborted_the_version_is_undecided_and_may_be_joine
     failed = join()
     failed.send(topic, b"x")
     driver.abort_members(failed.member)
-    wait_until(lambda: listed(client, job).state == "empty", 5)
+    wait_until(lambda: listed(client, job).state == "empty")
     assert committed(client, topic) == []
     again = join()
     again.send(topic, b"a")
@@ -157,13 +157,13 @@ def test_a_version_without_members_is_committed_all_the_same(driver: JobMemberCl
 
 
 def test_a_job_without_heartbeats_is_aborted(client: WireClient, join: Join, job: str, topic: str) -> None:
-    member = join(timeout_ms=600)
+    member = join(timeout_ms=2000)
     member.send(topic, b"x")
-    for _ in range(6):
+    for _ in range(4):
         member.keep()
-        time.sleep(0.2)
+        time.sleep(0.6)
         assert listed(client, job).state == "ongoing"
-    wait_until(lambda: listed(client, job).state == "empty", 5)
+    wait_until(lambda: listed(client, job).state == "empty")
     with pytest.raises(warmlog.TransactionAbortable):
         member.commit_job(member.member, records=1)
     with pytest.raises(warmlog.ProducerFenced):
@@ -172,10 +172,10 @@ def test_a_job_without_heartbeats_is_aborted(client: WireClient, join: Join, job
 
 
 def test_a_member_that_joins_keeps_the_others_as_a_heartbeat_does(join: Join) -> None:
-    first = join(timeout_ms=600)
-    for _ in range(8):
-        time.sleep(0.2)
-        join(timeout_ms=600)
+    first = join(timeout_ms=2000)
+    for _ in range(4):
+        time.sleep(0.6)
+        join(timeout_ms=2000)
     first.keep()
 
 

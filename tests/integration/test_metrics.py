@@ -34,7 +34,7 @@ VALUES = [b"x" * 100] * 10
 
 
 def ask(port: int, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -135,7 +135,7 @@ def test_what_exceeds_a_quota_is_counted_by_user_and_limit(broker: BrokerProcess
         metrics = Metrics(port)
     labels = {"user": "ANONYMOUS", "quota": "producer_byte_rate"}
     assert metrics.of("warmlog_throttled_requests_total", **labels) == 2
-    assert metrics.of("warmlog_throttle_seconds_total", **labels) == pytest.approx(len(batch) / 100 * 2 - 1, rel=0.2)
+    assert metrics.of("warmlog_throttle_seconds_total", **labels) == pytest.approx(len(batch) / 100 * 2 - 1, rel=0.5)
     with pytest.raises(KeyError):
         metrics.of("warmlog_throttled_requests_total", user="ANONYMOUS", quota="request_rate")
 
@@ -160,7 +160,7 @@ def test_requests_in_flight_are_counted(broker: BrokerProcess, port: int) -> Non
     with WireClient(broker.address) as client:
         client.create_topic("a")
         assert Metrics(port).of("warmlog_requests_in_flight") == 0
-        client.send(m.FetchRequest(10_000, 1, 1 << 20, [m.FetchPartition("a", 0, 0, 1 << 20)]))
+        client.send(m.FetchRequest(300_000, 1, 1 << 20, [m.FetchPartition("a", 0, 0, 1 << 20)]))
         wait_until(lambda: Metrics(port).of("warmlog_requests_in_flight") == 1)
         assert Metrics(port).of("warmlog_waiting_fetches") == 1
 
@@ -440,7 +440,7 @@ def test_on_a_terminal_lines_are_text(tmp_path: Path) -> None:
             process.terminate()
             while b"stopped" not in shown:
                 shown += os.read(controller, 65536)
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
             os.close(controller)

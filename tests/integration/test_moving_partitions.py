@@ -24,7 +24,7 @@ from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.errors import ApiError, LogDirNotFound, StorageError, error_from_code
 from wire_client import ConnectionEnded, WireClient, batch_of
 
-TIMEOUT_S = 30
+TIMEOUT_S = 40
 
 
 @pytest.fixture
@@ -103,6 +103,10 @@ class Load:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End both, which no longer change what is noted then."""
         self.must_stop.set()
         for thread in self._threads:
             thread.join(TIMEOUT_S)
@@ -166,8 +170,7 @@ def test_a_partition_moves_to_and_fro_under_load(disks: list[Path]) -> None:
                 before = len(load.acknowledged)
                 move_and_wait(client, disks)
                 wait_until(lambda before=before: len(load.acknowledged) > before + 20)  # type: ignore[misc]
-        load.must_stop.set()
-        time.sleep(0.3)
+        load.stop()
         with WireClient(broker.address) as client:
             load.check(client)
             wait_until(lambda: not [path for disk in disks for path in disk.glob("t-0.*")])
@@ -190,8 +193,7 @@ def test_whenever_the_broker_is_killed_nothing_that_was_acknowledged_is_lost(dis
             with WireClient(broker.address) as client:
                 wait_until_at(client, target)  # it goes on by itself
                 assert home_of(disks) == target
-        load.must_stop.set()
-        time.sleep(0.3)
+        load.stop()
         with WireClient(broker.address) as client:
             load.check(client)
         assert broker.terminate() == 0

@@ -14,7 +14,7 @@ from integration.command_line import CommandLine, Done, error_line
 from wire_client import WireClient, batch_of
 
 PARTITIONS = 4
-TIMEOUT_S = 20
+TIMEOUT_S = 40
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +111,6 @@ def test_produce_says_why_it_waits_and_goes_on(warmlog_command: CommandLine, los
 
 
 async def test_a_record_that_was_given_up_says_why(broker: BrokerProcess, lost: list[int]) -> None:
-    async with asyncio.timeout(TIMEOUT_S), warmlog.Producer(broker.address, delivery_timeout_ms=200) as producer:
+    async with asyncio.timeout(TIMEOUT_S), warmlog.Producer(broker.address, delivery_timeout_ms=2000) as producer:
         with pytest.raises(warmlog.DeliveryTimeout, match=f"t-{lost[0]} is offline"):
             await producer.send("t", b"x", partition=lost[0])

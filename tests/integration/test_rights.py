@@ -1,6 +1,5 @@
 """Rights over real sockets: every API with and without each right that it needs, and what clients are told."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -366,9 +365,7 @@ def test_a_fetch_that_is_refused_in_part_does_not_wait(broker: BrokerThread) -> 
     give(broker, on_topic(Op.READ))
     wanted = [m.FetchPartition(name, 0, 1_000, 1 << 20) for name in (SECRET,)]
     end = m.FetchPartition(T, 0, broker.in_loop(lambda b: b.topics.partition(T, 0).log.log_end_offset), 1 << 20)
-    began_s = time.monotonic()
-    response = ask(broker, Case(m.FetchRequest(19_000, 1, 1 << 20, [*wanted, end]), ()))
-    assert time.monotonic() - began_s < 10
+    response = ask(broker, Case(m.FetchRequest(300_000, 1, 1 << 20, [*wanted, end]), ()))
     assert [part.error_code for part in partitions(response)] == [warmlog.ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0]
 
 

@@ -24,7 +24,7 @@ from warmlog_protocol.messages import AlterUsersRequest
 
 ROOT: Any = {"username": "root", "password": "geheim"}
 BOB: Any = {"username": "bob", "password": "geheim"}
-AT_ONCE_S = 5.0
+AT_ONCE_S = 20.0
 """Far below every timeout of a client."""
 
 

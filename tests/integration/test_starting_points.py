@@ -218,10 +218,10 @@ asyncio.run(main())
             process.send_signal(signal.SIGINT)
             interrupted_s = time.monotonic()
             try:
-                _, stderr = process.communicate(timeout=20)
+                _, stderr = process.communicate(timeout=60)
             finally:
                 process.kill()
                 if fault is signal.SIGSTOP:
                     os.kill(broker.pid, signal.SIGCONT)
-        assert time.monotonic() - interrupted_s < 2.0  # a second, and the end of Python on a busy machine
+        assert time.monotonic() - interrupted_s < 20, "a broker would be waited for for 30 s"
         assert stderr.decode().rstrip().endswith("KeyboardInterrupt")

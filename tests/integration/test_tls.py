@@ -4,7 +4,6 @@ import asyncio
 import logging
 import socket
 import ssl
-import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -303,12 +302,10 @@ def test_clients_get_in_although_others_never_finish_their_handshakes(
     idle: list[socket.socket] = []
 
     async def work() -> None:
-        async with await start() as broker:
+        async with await start(handshake_timeout_ms=300_000) as broker:
             address = broker.listening.addresses["tls"]
             idle.extend(connected(address) for _ in range(12))
-            begun = time.monotonic()
             await ask_in_thread(address, ssl=True, ssl_cafile=certificates.ca)
-            assert time.monotonic() - begun < 8  # and not 10 s, the time of a handshake
             assert "it was the oldest of 4 on its listener" in caplog.text
 
     try:
@@ -333,13 +330,11 @@ def test_a_handshake_has_a_deadline(run: Run, start: Start, caplog: pytest.LogCa
 @pytest.mark.parametrize("has_begun", [True, False])
 def test_a_stop_ends_handshakes(run: Run, start: Start, has_begun: bool) -> None:
     async def work() -> None:
-        broker = await start()
+        broker = await start(handshake_timeout_ms=300_000)
         with connected(broker.listening.addresses["tls"]) as idle:
             if has_begun:
                 await until(lambda: any("handshake" in task.get_name() for task in asyncio.all_tasks()))
-            begun = time.monotonic()
             assert await broker.stop()
-            assert time.monotonic() - begun < 4
             with suppress(ConnectionResetError):
                 assert await asyncio.to_thread(idle.recv, 1) == b""
 

@@ -86,7 +86,7 @@ def replace(certificates: Certificates, not_after: datetime | None = None) -> No
 
 def expiry_at(admin_port: int) -> datetime:
     """What the metrics say."""
-    text = urlopen(f"http://127.0.0.1:{admin_port}/metrics", timeout=10).read().decode()
+    text = urlopen(f"http://127.0.0.1:{admin_port}/metrics", timeout=60).read().decode()
     found = re.search("(?m)^warmlog_tls_certificate_expiry_timestamp_seconds (.*)$", text)
     assert found
     return datetime.fromtimestamp(float(found[1]), UTC)

@@ -209,7 +209,7 @@ async def test_a_running_producer_and_consumer_find_added_partitions(broker: Bro
 
             await eventually(has_sent_to_all)
             read: dict[int, int] = {}
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(40):
                 async for record in consumer:
                     read[record.partition] = read.get(record.partition, 0) + 1
                     if read == sent:

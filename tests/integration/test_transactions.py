@@ -195,7 +195,7 @@ async def test_a_consumer_that_follows_gets_what_is_committed(broker: BrokerThre
         await asyncio.sleep(0.2)
         assert not coming.done()
         await asyncio.to_thread(producer.commit)
-        assert (await asyncio.wait_for(coming, 20)).value == b"committed"
+        assert (await asyncio.wait_for(coming, 40)).value == b"committed"
 
 
 async def test_a_tail_counts_back_from_the_end_of_what_the_reader_may_see(broker: BrokerThread, topic: str) -> None:

@@ -234,7 +234,7 @@ def test_a_zombie_that_joins_late_writes_nothing(broker: BrokerProcess, topic: s
 def test_a_write_that_no_task_keeps_open_is_aborted_and_can_be_run_again(
     broker: BrokerProcess, topic: str, job: Job
 ) -> None:
-    write = Write(broker, topic, job._replace(timeout_ms=1_000))
+    write = Write(broker, topic, job._replace(timeout_ms=3_000))
     message = write.attempt(b"a")
     assert_nothing_is_open(broker, topic)
     with pytest.raises(errors.TransactionAbortable):
@@ -246,7 +246,7 @@ def test_a_write_that_no_task_keeps_open_is_aborted_and_can_be_run_again(
 def test_a_slow_task_keeps_the_write_open_also_before_its_first_row(
     broker: BrokerProcess, topic: str, job: Job
 ) -> None:
-    write = Write(broker, topic, job._replace(timeout_ms=1_500))
+    write = Write(broker, topic, job._replace(timeout_ms=2_500))
 
     def slow() -> Rows:
         time.sleep(3)

@@ -97,7 +97,7 @@ def test_what_retention_took_is_an_error_or_skipped(spark: SparkSession, own_bro
         for fails in ("true", "false")
     )
     ends = {"endingOffsets": '{"trimmed": {"0": 40000, "1": 40000}}'}
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (left := load(spark, own_broker, "trimmed", **ends).count()) == RECORDS and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left < RECORDS

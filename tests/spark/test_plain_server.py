@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.spark.plain_server import RECEIVE_BYTES, SIZE, PlainServer
 
-WAIT_S = 20.0
+WAIT_S = 40
 
 
 def test_what_was_stored_is_handed_out(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_a_query_that_waits_for_its_broker_stops_at_once(spark: SparkSession, tm
         time.sleep(2)
         began_at = time.monotonic()
         query.stop()
-        assert time.monotonic() - began_at < 20  # of 120 s for which it would wait
+        assert time.monotonic() - began_at < 60  # of 120 s for which it would wait
         assert query.exception() is None
 
 

@@ -72,7 +72,7 @@ def test_a_broker_that_comes_back_at_another_address_is_found_by_those_that_know
 def test_what_retention_removed_is_an_error_that_names_the_range(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, log_retention_check_interval_ms=100) as broker:
         fill_long_topic(broker, retention_bytes=str(2 * SEGMENT_BYTES))
-        state, deadline = discover_one(broker), time.monotonic() + 20
+        state, deadline = discover_one(broker), time.monotonic() + 60
         caught: pytest.ExceptionInfo[OffsetOutOfRange] | None = None
         while caught is None and time.monotonic() < deadline:  # until retention has removed nothing meanwhile
             time.sleep(0.5)

@@ -267,7 +267,7 @@ def test_a_broker_that_has_no_connection_left_for_a_while_costs_nothing_and_repe
 def test_a_broker_that_has_no_connection_left_is_named_with_the_topic(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, max_connections=1) as broker, Topics(broker.host, broker.port) as topics:
         topics.create("crowded")
-        options = WriteOptions((broker.address,), "crowded", delivery_timeout_ms=300)
+        options = WriteOptions((broker.address,), "crowded", delivery_timeout_ms=1_000)
         message = rf"topic crowded at {broker.address}: .*max\.connections"
         with pytest.raises(TooManyConnections, match=message):
             check_topic(options)
@@ -391,4 +391,4 @@ def test_a_broker_that_is_not_there_is_an_error_after_the_delivery_timeout(
     began_at = time.monotonic()
     with pytest.raises(BrokerUnavailable, match=rf"^topic t: no connection .*is the broker running at {address}\?$"):
         asked_by(WriteOptions((address,), "t", delivery_timeout_ms=700))
-    assert 0.3 < time.monotonic() - began_at < 5
+    assert 0.3 < time.monotonic() - began_at < 30

@@ -65,7 +65,7 @@ async def watched(etcd: Coordination, after: int, count: int) -> list[Revision]:
     """The first `count` revisions that changed something."""
     found: list[Revision] = []
     watch = etcd.watch(PREFIX, after)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(40):
         async for revision in watch:
             if revision.changes:
                 found.append(revision)
@@ -161,7 +161,7 @@ async def test_the_keys_of_a_lease_go_with_it(etcd: Coordination) -> None:
 
 
 async def test_a_lease_that_is_not_kept_alive_ends(etcd: Coordination) -> None:
-    lease = await etcd.grant(1)
+    lease = await etcd.grant(2)
     start = await put(etcd, Put(A, b"leased", lease))
     found = await watched(etcd, start, 1)
     assert [(change.key, change.item) for change in found[0].changes] == [(A, None)]

@@ -41,7 +41,7 @@ async def client_of(options: EtcdOptions) -> AsyncIterator[EtcdClient]:
 
 async def settled(client: EtcdClient, value: bytes) -> Outcome:
     """The outcome of a put that is repeated until it is known."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(40):
         while True:
             outcome = await client.txn([], [Put(KEY, value)])
             if not isinstance(outcome, Unknown):
@@ -60,7 +60,7 @@ class Watching:
             self.found.append(revision)
 
     async def has(self, revision: int) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(40):
             while not self.found or self.found[-1].revision < revision:
                 assert not self.task.done(), self.task.exception()
                 await asyncio.sleep(0.01)
@@ -139,7 +139,7 @@ async def test_a_watch_over_an_etcd_that_lost_its_data_says_that_it_went_back(tm
             watch = Watching(client, last.revision)
             etcd.lose_all()
             with pytest.raises(WentBack, match="restored"):
-                await asyncio.wait_for(watch.task, 30)
+                await asyncio.wait_for(watch.task, 40)
             with pytest.raises(WentBack):
                 await client.range(KEY)
             with pytest.raises(WentBack):

@@ -16,7 +16,7 @@ from warmlog_broker.kafka.admin import configs
 from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.kafka.schema import API
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 40
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
 

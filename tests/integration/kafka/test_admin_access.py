@@ -13,7 +13,7 @@ from warmlog.blocking import Admin
 from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.kafka.schema import API
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 40
 RULE = {"principal": "User:bob", "host": "*", "operation": 3, "permission_type": 3}
 
 

@@ -13,7 +13,7 @@ from certificates import Certificates
 from warmlog.testing import embedded
 from warmlog_protocol.errors import InvalidConfig
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 40
 
 
 @pytest.fixture(autouse=True)

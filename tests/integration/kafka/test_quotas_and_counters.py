@@ -22,8 +22,8 @@ def test_a_producer_above_its_quota_is_told_and_not_read(
         try:
             with KafkaClient(kafka_address, client_id=client_id) as client:
                 client.create("slow")
-                client.produce("slow", rows(bytes(2 * RATE)))
                 began_s = time.monotonic()
+                client.produce("slow", rows(bytes(2 * RATE)))
                 client.call("ApiVersions", 0)
                 assert time.monotonic() - began_s > 0.5
         finally:

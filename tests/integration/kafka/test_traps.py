@@ -6,6 +6,7 @@ The numbers are those of the list by which this listener is judged.
 import asyncio
 import errno
 import re
+import select
 import struct
 import time
 from pathlib import Path
@@ -148,14 +149,13 @@ def test_trap_8_responses_come_in_the_order_of_requests(kafka_address: str, clie
     request = API["Fetch"].request
     partition = request.FetchPartition(partition=0, partition_max_bytes=1000)
     topics = [request.FetchTopic(topic="trap-8-order", partitions=[partition])]
-    waiting = client.send("Fetch", 11, max_wait_ms=400, min_bytes=1, topics=topics, session_epoch=-1)
+    waiting = client.send("Fetch", 11, max_wait_ms=300_000, min_bytes=1, topics=topics, session_epoch=-1)
     after = client.send("ApiVersions", 0)
-    began_s = time.monotonic()
     with KafkaClient(kafka_address) as other:  # a long poll holds back nobody else
         other.call("Metadata", 9, topics=[])
-        assert time.monotonic() - began_s < 0.3
+        assert not select.select([client.socket], (), (), 0.3)[0]
+        other.produce("trap-8-order", rows(b"a"))
     client.receive("Fetch", 11, waiting)
-    assert time.monotonic() - began_s > 0.3
     client.receive("ApiVersions", 0, after)
 
 
@@ -290,7 +290,7 @@ async def test_trap_20_consumers_read_over_gaps(tmp_path: Path) -> None:
         ) as consumer:
             offset = -1
             while offset < 1999:
-                offset = (await asyncio.wait_for(consumer.getone(), 20)).offset
+                offset = (await asyncio.wait_for(consumer.getone(), 40)).offset
         settings = {"bootstrap.servers": address, "group.id": "unused", "enable.auto.commit": False}
         other = confluent_kafka.Consumer({**settings, "fetch.message.max.bytes": 3000})
         other.assign([confluent_kafka.TopicPartition("state", 0, 0)])

@@ -256,7 +256,7 @@ class Room:
                 done.set_exception(error)
 
         info = partition.append(batch_of(list(values), timestamp_ms=NOW_MS), ACKS_ALL, acknowledged, now_ms=NOW_MS)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(25):
             await done
         return info.first_offset
 
@@ -271,7 +271,7 @@ class Room:
 
     async def until(self, holds: Callable[[], bool | Awaitable[bool]]) -> None:
         """Wait until something holds."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(25):
             while True:
                 held = holds()
                 if held if isinstance(held, bool) else await held:

@@ -116,6 +116,6 @@ async def test_a_stop_ends_it_in_the_middle(room: LogRoom, monkeypatch: pytest.M
 
     monkeypatch.setattr(UncheckedRange, "check", slow)
     check.start()
-    await asyncio.wait_for(began.wait(), 10)
-    await asyncio.wait_for(check.stop(), 10)
+    await asyncio.wait_for(began.wait(), 25)
+    await asyncio.wait_for(check.stop(), 25)
     assert check.unchecked_bytes > 0

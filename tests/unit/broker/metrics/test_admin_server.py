@@ -55,7 +55,7 @@ def port(broker: Scripted) -> Iterator[int]:
 
 def ask(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, str, str]:
     """Return status, content type and body."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=25)
     try:
         connection.request(method, path, headers=headers)
         response = connection.getresponse()

@@ -15,7 +15,7 @@ import uvloop
 from warmlog_broker.storage.io.open_files import OpenFile
 
 FILE_BYTES = 6 * 1024 * 1024
-TIMEOUT_S = 20
+TIMEOUT_S = 25
 Run = Callable[[Coroutine[Any, Any, None]], None]
 Tls = tuple[ssl.SSLContext | None, trustme.CA | None]
 

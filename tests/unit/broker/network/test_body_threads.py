@@ -31,7 +31,7 @@ class Body:
         if memory_bytes < self.size_bytes:
             raise NeedsMemory(self.size_bytes)
         self.began.set()
-        assert self.may_end.wait(10)
+        assert self.may_end.wait(25)
         return threading.current_thread().name
 
 

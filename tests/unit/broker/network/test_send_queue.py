@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from unit.broker.network.conftest import FILE_BYTES, Run
+from waiting import until
 from warmlog_broker.network.memory_pool import ResponseMemory
 from warmlog_broker.network.send_queue import PAUSE_ABOVE_BYTES, PIECE_BYTES, SendQueue
 from warmlog_broker.network.session import Outbox
@@ -109,10 +110,9 @@ def test_a_reader_that_does_not_read_holds_little_memory(
             for _ in range(10):
                 sender.queue.push([b"frame", FileSlice(file, 0, FILE_BYTES)])
             sender.queue.pump()
-            await asyncio.sleep(0.05)
+            await until(lambda: sender.pauses > 0)
             assert sender.queue._transport.get_write_buffer_size() <= PAUSE_ABOVE_BYTES + PIECE_BYTES
             assert sender.queue.queued_bytes > 9 * FILE_BYTES
-            assert sender.pauses >= 1
             assert 0 < sender.memory.held_bytes <= PAUSE_ABOVE_BYTES + PIECE_BYTES + 10 * 5
             for _ in range(10):
                 assert await read(reader, 5 + FILE_BYTES, piece_bytes=300_000) == b"frame" + data
@@ -174,7 +174,7 @@ def test_a_file_that_became_shorter_ends_the_connection(
             os.ftruncate(file.fd, 100)
             sender.queue.push([b"frame", FileSlice(file, 0, 200)])
             sender.queue.pump()
-            await asyncio.wait_for(sender.lost.wait(), 5)
+            await asyncio.wait_for(sender.lost.wait(), 25)
 
     run(scenario())
 
@@ -187,7 +187,7 @@ def test_a_reader_that_goes_away_ends_the_connection(
             sender.queue.push([b"frame", FileSlice(file, 0, FILE_BYTES)])
             sender.queue.pump()
             reader.close()
-            await asyncio.wait_for(sender.lost.wait(), 5)
+            await asyncio.wait_for(sender.lost.wait(), 25)
             sender.queue.count_waiting([[b"a later response"]])
             sender.queue.clear()
             assert sender.queue.waiting_bytes == sender.queue.held_bytes == 0
@@ -208,8 +208,7 @@ def test_frames_that_nobody_reads_are_counted_until_they_are_read_or_given_up(
             await asyncio.sleep(0.05)
             assert 5_000_000 < sender.memory.held_bytes <= 10_000_000
             await read(reader, 9_000_000)
-            await asyncio.sleep(0.05)
-            assert sender.memory.held_bytes <= 2_000_000
+            await until(lambda: sender.memory.held_bytes <= 2_000_000)
             sender.queue.close()
             assert sender.memory.held_bytes == 0
 

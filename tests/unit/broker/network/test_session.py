@@ -21,7 +21,6 @@ from unit.broker.network.conftest import FILE_BYTES, TIMEOUT_S, Run, Tls
 from waiting import until
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.handlers import TRAITS
-from warmlog_broker.network import session as session_module
 from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, Pieces, ProtocolCodec, WarmlogCodec
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
@@ -201,10 +200,8 @@ def test_responses_with_file_ranges_come_whole(
 
 
 def test_a_refused_peer_reads_the_reason_and_then_the_end_although_it_has_sent_more(
-    run: Run, tls: Tls, cold_readers: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    run: Run, tls: Tls, cold_readers: ThreadPoolExecutor
 ) -> None:
-    monkeypatch.setattr(session_module, "LINGER_S", 0.5)
-
     async def work() -> None:
         async with serving(cold_readers, tls=tls[0]) as (_, port), connected(port, tls[1]) as client:
             await client.call(m.HandshakeRequest("test", "1"))
@@ -540,11 +537,11 @@ def test_a_protocol_that_keeps_order_and_has_batches_inside_its_messages_plugs_i
             keys = [m.ApiKey.PRODUCE, m.ApiKey.FETCH, m.ApiKey.LIST_OFFSETS, m.ApiKey.METADATA]
             frames = [pack(">IBB", 2, key, number) for number, key in enumerate(keys)]
             client.writer.write(b"".join(frames)[:-1])
-            await asyncio.sleep(0.1)
+            await until(lambda: any(each._sending.waiting_bytes > 2 * 60_000 for each in server.sessions))
             (session,) = server.sessions
             assert session._scheduler.in_flight == 3
-            counted = session._sending.waiting_bytes, server.context.response_memory.held_bytes
-            assert counted[0] > 2 * 60_000 > counted[1] > 60_000, "of the two, one was converted in memory"
+            held_bytes = server.context.response_memory.held_bytes
+            assert 2 * 60_000 > held_bytes > 60_000, "of the two, one was converted in memory"
             pending.complete(m.ErrorResponse("done"))
             client.writer.write(frames[-1][-1:])
             inside = b"[abc][][de" + (b"hijabcdefg" * 6000) + b"]"

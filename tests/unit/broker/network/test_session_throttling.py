@@ -4,8 +4,6 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import pytest
-
 from memory_quotas import quota
 from unit.broker.network.conftest import Run, Tls
 from unit.broker.network.test_session import Client, Server, connected, serving
@@ -48,11 +46,11 @@ def test_a_throttled_connection_is_not_read_and_others_are(
                 await client.call(m.MetadataRequest())
             throttled = server.sessions[0]
             began_s, delay_ms = loop.time(), throttled.throttled_ms
-            assert delay_ms == pytest.approx(1000, rel=0.2)
+            assert 400 < delay_ms <= 1010
             sent = asyncio.create_task(client.call(m.MetadataRequest()))
             await limit(server, request_rate=0)
             await other.call(m.MetadataRequest())
-            assert loop.time() - began_s < 0.5
+            assert not sent.done()
             await sent
             assert loop.time() - began_s >= delay_ms / 1000 - 0.01
             assert throttled.throttled_ms == 0
@@ -76,7 +74,7 @@ def test_the_rest_of_a_large_request_is_read_while_the_connection_is_throttled(
             await until(lambda: session._codec.oversize_bytes > 0)
             session.throttle(60.0)
             client.writer.write(frame[LARGE_BYTES // 2 :])
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(25):
                 response = await client.receive()
             assert response.result.throttle_ms > 50_000
             assert server.context.memory.claimed_bytes < LARGE_BYTES // 2

@@ -20,7 +20,7 @@ from warmlog_broker.network.tls.principal import principal_of
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 25
 
 
 class Exhausted(socket.socket):

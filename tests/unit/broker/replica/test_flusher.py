@@ -54,7 +54,7 @@ class SlowDisk:
         self._real = os.fdatasync
 
     def fdatasync(self, descriptor: int) -> None:
-        assert self.may_go_on.wait(10)
+        assert self.may_go_on.wait(25)
         self.syncs += 1
         if self.fails:
             raise OSError(errno.EIO, "broken")
@@ -107,7 +107,7 @@ def append(partition: Partition, flusher: Flusher, *, is_waited_for: bool = True
 
 
 async def done(*waiters: Waiter) -> None:
-    await asyncio.wait_for(asyncio.gather(*(waiter.done.wait() for waiter in waiters)), 10)
+    await asyncio.wait_for(asyncio.gather(*(waiter.done.wait() for waiter in waiters)), 25)
 
 
 async def test_what_comes_in_one_turn_of_the_loop_goes_into_one_flush(
@@ -192,7 +192,7 @@ async def test_a_partition_that_cannot_be_prepared_or_told_keeps_the_others_from
     assert isinstance(waiters[1].error, StorageError)
     assert (waiters[0].error, waiters[3].error) == (None, None)
     assert partitions[2].log.high_watermark == 1
-    await asyncio.wait_for(flusher.flush_all(), 10)
+    await asyncio.wait_for(flusher.flush_all(), 25)
 
 
 def failing() -> None:

@@ -127,7 +127,7 @@ def test_a_directory_that_cannot_be_written_does_not_prevent_a_start(tmp_path: P
     count.begun_in_vain()
 
 
-DEADLINE_S = 10
+DEADLINE_S = 25
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)

@@ -175,7 +175,7 @@ async def test_a_shorter_time_to_flush_applies_to_what_is_written_already(room: 
 
     partition.add_reader(Reader(), "high_watermark")
     await room.alter("t", {"flush.ms": "0"})
-    await asyncio.wait_for(is_flushed.wait(), 10)
+    await asyncio.wait_for(is_flushed.wait(), 25)
     assert partition.log.recovery_point == 1
 
 

@@ -21,7 +21,7 @@ OPTIONS = ConnectionOptions(
     connect_timeout_ms=1000, request_timeout_ms=500, retry_backoff_ms=5, retry_backoff_max_ms=20
 )
 JOB = Job("job", 7, 60_000)
-PATIENCE_MS = 2_000
+PATIENCE_MS = 20_000
 MEMBER = m.JobMember(90, 3)
 
 

@@ -124,7 +124,7 @@ async def test_refusals_that_pass_lose_nothing_and_repeat_nothing(broker: FakeBr
 
 
 async def test_a_refusal_that_stays_is_given_up_in_time(broker: FakeBroker) -> None:
-    async with producing(broker.address, delivery_timeout_ms=100) as producer:
+    async with producing(broker.address, delivery_timeout_ms=1000) as producer:
         await producer.topic("t")
         broker.faults.extend([Fault.STORAGE_ERROR] * 1000)
         with pytest.raises(warmlog.DeliveryTimeout, match=r"1 records for t-0 were not acknowledged .*as ordered"):
@@ -146,7 +146,7 @@ async def test_a_topic_that_is_gone_is_an_error_at_once(broker: FakeBroker) -> N
 
 
 async def test_a_broker_that_stays_away_is_given_up_in_time(broker: FakeBroker) -> None:
-    async with producing(broker.address, delivery_timeout_ms=200) as producer:
+    async with producing(broker.address, delivery_timeout_ms=1000) as producer:
         await send_and_flush(producer, [b"a"])
         broker.faults.extend([Fault.LOSE_REQUEST] * 1000)
         with pytest.raises(warmlog.DeliveryTimeout, match=r"1 records for t-0 were not acknowledged .*lost"):

@@ -63,7 +63,7 @@ async def test_batches_end_at_the_high_watermark_of_the_start() -> None:
 
 async def test_an_empty_topic_ends_at_once() -> None:
     async with FakeBroker(t=2) as broker, consumer(broker) as client:
-        assert await asyncio.wait_for(values_until(client), 5) == []
+        assert await asyncio.wait_for(values_until(client), 25) == []
 
 
 async def test_seeking() -> None:
@@ -217,7 +217,7 @@ async def test_an_end_of_some_partitions_leaves_the_others_at_latest() -> None:
         fill(broker, 0, 5)
         fill(broker, 1, 5)
         async with consumer(broker) as client:
-            assert len(await asyncio.wait_for(values_until(client, {"t-0": 2}), 5)) == 7
+            assert len(await asyncio.wait_for(values_until(client, {"t-0": 2}), 25)) == 7
             assert client.positions() == {"t-0": 2, "t-1": 5}
 
 
@@ -375,12 +375,12 @@ async def test_a_retriable_error_is_tried_again_and_raised_in_the_end() -> None:
         fill(broker, 0, 3)
         broker.fetch_error = lambda _: StorageError("the disk is gone")
         with pytest.raises(warmlog.StorageError, match="the disk is gone"):
-            await asyncio.wait_for(anext(client.batches()), 10)
+            await asyncio.wait_for(anext(client.batches()), 25)
         broker.fetch_error = lambda _: None
-        assert (await asyncio.wait_for(anext(client.batches()), 5)).values == numbers(range(3))
+        assert (await asyncio.wait_for(anext(client.batches()), 25)).values == numbers(range(3))
         await broker.stop()
         with pytest.raises(warmlog.BrokerUnavailable):
-            await asyncio.wait_for(anext(client.batches()), 10)
+            await asyncio.wait_for(anext(client.batches()), 25)
         await broker.start()
 
 
@@ -392,11 +392,11 @@ async def test_a_topic_that_was_deleted_is_an_error_and_not_a_wait() -> None:
             broker.topics.pop(TOPIC)
             broker.disconnect()
             with pytest.raises(warmlog.UnknownTopicOrPartition, match="does not exist"):
-                await asyncio.wait_for(waiting, 5)
+                await asyncio.wait_for(waiting, 25)
         async with consumer(broker, topics=["other"]) as client:
             broker.fetch_error = lambda _: UnknownTopicId("made anew")
             with pytest.raises(warmlog.UnknownTopicId):
-                await asyncio.wait_for(anext(client.batches()), 5)
+                await asyncio.wait_for(anext(client.batches()), 25)
 
 
 async def test_it_fetches_ahead_but_no_more_than_it_may() -> None:
@@ -421,14 +421,14 @@ async def test_partitions_that_have_reached_their_end_keep_no_room_from_others()
         size = len(broker.topics[TOPIC][0].batches[0][1])
         async with consumer(broker, partition_max_bytes=4 * size, prefetch_bytes=8 * size) as client:
             until = {(TOPIC, 0): 150, (TOPIC, 1): 250, (TOPIC, 2): 2000}
-            assert len(await asyncio.wait_for(values_until(client, until), 10)) == 2400
+            assert len(await asyncio.wait_for(values_until(client, until), 25)) == 2400
 
 
 async def test_a_reader_that_never_waits_lets_the_fetcher_work() -> None:
     async with FakeBroker(t=1) as broker:
         fill(broker, 0, *[10] * 200)
         async with consumer(broker, partition_max_bytes=2000) as client:
-            assert len(await asyncio.wait_for(values_until(client), 20)) == 2000
+            assert len(await asyncio.wait_for(values_until(client), 25)) == 2000
 
 
 async def test_a_bug_in_the_fetcher_is_raised_and_hangs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -437,9 +437,9 @@ async def test_a_bug_in_the_fetcher_is_raised_and_hangs_nothing(monkeypatch: pyt
         await asyncio.sleep(0.02)
         monkeypatch.setattr("warmlog.consumer.fetcher.FetchRequest", None)
         with pytest.raises(warmlog.ClientError, match="fetcher failed"):
-            await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(waiting, 25)
         with pytest.raises(warmlog.ClientClosed, match="has failed"):
-            await asyncio.wait_for(anext(client.batches()), 5)
+            await asyncio.wait_for(anext(client.batches()), 25)
 
 
 async def test_a_mapping_of_starts_leaves_the_other_partitions_at_their_beginning() -> None:
@@ -457,7 +457,7 @@ async def test_waiting_can_be_cancelled() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(anext(batches), 0.05)
         fill(broker, 0, 2)
-        assert (await asyncio.wait_for(anext(batches), 5)).values == [b"0", b"1"]
+        assert (await asyncio.wait_for(anext(batches), 25)).values == [b"0", b"1"]
 
 
 async def test_use_before_start_and_after_close_is_a_clear_error() -> None:

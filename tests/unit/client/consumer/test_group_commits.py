@@ -53,7 +53,7 @@ async def test_latest_is_the_end_when_the_consumer_starts_and_what_is_added_late
         assert batch.values == [b"0", b"1", b"2"]
 
 
-@pytest.mark.parametrize(("look_up_s", "request_timeout_ms"), [(5.0, 100), (0.1, 60_000)])
+@pytest.mark.parametrize(("look_up_s", "request_timeout_ms"), [(10.0, 1000), (0.1, 60_000)])
 async def test_an_end_that_cannot_be_looked_up_at_the_start_is_looked_up_when_the_partition_is_read(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, look_up_s: float, request_timeout_ms: int
 ) -> None:
@@ -61,7 +61,7 @@ async def test_an_end_that_cannot_be_looked_up_at_the_start_is_looked_up_when_th
     broker.refusal = lambda message: (
         warmlog.StorageError("offline") if isinstance(message, ListOffsetsRequest) else None
     )
-    async with asyncio.timeout(10), consumer(broker, start="-2", request_timeout_ms=request_timeout_ms) as client:
+    async with asyncio.timeout(25), consumer(broker, start="-2", request_timeout_ms=request_timeout_ms) as client:
         broker.refusal = lambda _: None
         assert (await take(client.batches(), 1))[0].values == [b"6", b"7"]
 
@@ -372,7 +372,7 @@ async def test_a_cancelled_block_ends_without_a_broker(broker: FakeBroker, caplo
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working
-    assert time.monotonic() - before < 1
+    assert time.monotonic() - before < 4
     assert "the last commit had no response within 0.5 s: records may be handled twice" in caplog.text
 
 
@@ -396,7 +396,7 @@ async def test_a_commit_of_on_revoked_ends_if_the_block_was_cancelled_without_a_
     working.cancel()
     with pytest.raises(warmlog.ClientClosed, match="closed before the commit had a response"):
         await working
-    assert time.monotonic() - before < 1
+    assert time.monotonic() - before < 4
 
 
 async def test_a_commit_beside_the_close_finds_the_consumer_closed_and_nothing_lost(broker: FakeBroker) -> None:
@@ -419,9 +419,9 @@ async def test_a_commit_beside_the_close_finds_the_consumer_closed_and_nothing_l
 
 
 async def test_tables_count_as_reading(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
-    async with consumer(broker, max_poll_interval_ms=1000) as client:
+    async with consumer(broker, max_poll_interval_ms=2500) as client:
         await take(client.batches(), 1)
         for _ in range(4):
             await client.to_arrow()
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(0.8)
         assert coordinator.left == []

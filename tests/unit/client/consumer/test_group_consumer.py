@@ -199,29 +199,43 @@ async def test_errors_of_callbacks_reach_the_user(broker: FakeBroker, coordinato
 
 
 async def test_callbacks_run_to_their_end_beside_a_cancel(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
+    has_begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> None:
+        has_begun.set()
+        await may_end.wait()
+
     async def assigned(partitions: list[tuple[str, int]]) -> None:
-        await asyncio.sleep(0.2)
+        await wait()
         client.seek(*partitions[0], 6)
 
     async def revoked(partitions: list[tuple[str, int]]) -> None:
-        await asyncio.sleep(0.2)
+        await wait()
         await client.commit({partitions[0]: 7})
+
+    async def cancel_within_it() -> None:
+        has_begun.clear()
+        may_end.clear()
+        reading = asyncio.ensure_future(anext(batches))
+        await has_begun.wait()
+        reading.cancel()
+        await asyncio.sleep(0.05)
+        assert not reading.done()
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
 
     coordinator.initial = FIRST
     async with consumer(broker, commit="manual", on_assigned=assigned, on_revoked=revoked) as client:
         batches = client.batches()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await anext(batches)
+        await cancel_within_it()
         assert client.position("t", 0) == 6
         (batch,) = await take(batches, 1)
         assert batch.values == [b"6", b"7"]
         await until(lambda: coordinator.member.owned == FIRST)
         coordinator.assign(owned())
         await until(lambda: client.group_metadata().member_epoch == 2)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await anext(batches)
+        await cancel_within_it()
         assert client.assignment == []
         assert coordinator.committed == {("t", 0): 7}
 

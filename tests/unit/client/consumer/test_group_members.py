@@ -189,19 +189,19 @@ async def test_a_member_that_owns_its_share_waits_for_news(broker: FakeBroker, c
 
 async def test_a_user_that_reads_nothing_for_too_long_is_told(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     coordinator.initial = FIRST
-    async with consumer(broker, max_poll_interval_ms=800) as client:
+    async with consumer(broker, max_poll_interval_ms=2000) as client:
         records = client.records()
         for _ in range(4):
             await anext(records)
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(0.55)
         assert coordinator.left == []
         await until(lambda: coordinator.left == [-1])
-        with pytest.raises(warmlog.MembershipLost, match=r"nothing was read for 0.8 s, which is max_poll_interval_ms"):
+        with pytest.raises(warmlog.MembershipLost, match=r"nothing was read for 2 s, which is max_poll_interval_ms"):
             await anext(records)
         assert (await anext(records)).offset == 0
         await records.aclose()
         waiting = asyncio.ensure_future(take(client.batches(), 9))
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(2.3)
         assert coordinator.left == [-1]
         waiting.cancel()
 
@@ -286,7 +286,7 @@ async def test_a_callback_that_reads_is_told_that_it_cannot(broker: FakeBroker) 
     async def assigned(_: list[tuple[str, int]]) -> None:
         await anext(client.batches())
 
-    async with consumer(broker, on_assigned=assigned) as client, asyncio.timeout(10):
+    async with consumer(broker, on_assigned=assigned) as client, asyncio.timeout(25):
         with pytest.raises(warmlog.ConsumerBusy, match="on_assigned, on_revoked and on_lost cannot read"):
             await anext(client.batches())
         assert place(await anext(client.batches())) in {(0, 4), (1, 4)}
@@ -299,7 +299,7 @@ async def test_a_loop_whose_tasks_begin_at_once_commits_and_closes(broker: FakeB
     async def close(_: list[tuple[str, int]]) -> None:
         await client.close()
 
-    async with consumer(broker, commit="manual", on_revoked=close) as client, asyncio.timeout(10):
+    async with consumer(broker, commit="manual", on_revoked=close) as client, asyncio.timeout(25):
         batch = await anext(client.batches())
         await client.commit(batch)
         assert (await client.committed())[batch.topic, batch.partition] == 4
@@ -309,7 +309,7 @@ async def test_a_callback_that_waits_for_a_task_or_a_thread_that_reads_is_told_s
     async def assigned(_: list[tuple[str, int]]) -> None:
         await asyncio.create_task(anext(client.batches()))  # type: ignore[arg-type]
 
-    async with consumer(broker, on_assigned=assigned) as client, asyncio.timeout(10):
+    async with consumer(broker, on_assigned=assigned) as client, asyncio.timeout(25):
         with pytest.raises(warmlog.ConsumerBusy, match="cannot read"):
             await anext(client.batches())
 
@@ -324,7 +324,7 @@ async def test_a_callback_that_waits_for_a_task_or_a_thread_that_reads_is_told_s
 
 @pytest.mark.parametrize("options", [{}, {"group": None}], ids=["with a group", "without"])
 async def test_a_reader_that_waits_is_told_of_a_close_by_another(broker: FakeBroker, options: dict[str, None]) -> None:
-    async with consumer(broker, **options, start="latest") as client, asyncio.timeout(10):
+    async with consumer(broker, **options, start="latest") as client, asyncio.timeout(25):
         reading = asyncio.ensure_future(anext(client.batches()))
         await asyncio.sleep(0.05)
         await client.close()
@@ -342,7 +342,7 @@ async def test_a_consumer_closed_as_it_starts_takes_none(broker: FakeBroker, mon
 
     monkeypatch.setattr(group_start, "look_up_points", look_up_slowly)
     client = await consumer(broker, **calls.options).start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(25):
         reading = asyncio.create_task(anext(client.batches()))
         await looks.wait()
         closing = asyncio.create_task(client.close())
@@ -358,7 +358,7 @@ async def test_a_consumer_closed_as_it_starts_takes_none(broker: FakeBroker, mon
 async def test_a_cancelled_close_ends_and_others_wait(broker: FakeBroker, options: dict[str, None], turns: int) -> None:
     threads = threading.enumerate()
     client = await consumer(broker, **options).start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(25):
         await anext(client.batches())
         closing = asyncio.create_task(client.close())
         for _ in range(turns):

@@ -30,7 +30,7 @@ async def in_task_group(sent: Any) -> Any:
 
 async def threadsafe(sent: Any) -> Any:
     loop = asyncio.get_running_loop()
-    return await asyncio.to_thread(lambda: asyncio.run_coroutine_threadsafe(sent, loop).result(10))
+    return await asyncio.to_thread(lambda: asyncio.run_coroutine_threadsafe(sent, loop).result(25))
 
 
 async def waited(sent: Any) -> Any:
@@ -39,7 +39,7 @@ async def waited(sent: Any) -> Any:
 
 
 async def gathered(sent: Any) -> Any:
-    first, second, third = await asyncio.gather(sent, sent, asyncio.wait_for(sent, 10))
+    first, second, third = await asyncio.gather(sent, sent, asyncio.wait_for(sent, 25))
     assert first == second == third
     return first
 
@@ -77,7 +77,7 @@ USES: list[Callable[[Any], Awaitable[Any]]] = [
     called_back,
     two_tasks,
     asyncio.shield,
-    lambda sent: asyncio.wait_for(sent, 10),
+    lambda sent: asyncio.wait_for(sent, 25),
 ]
 
 

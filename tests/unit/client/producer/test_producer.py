@@ -38,7 +38,7 @@ async def test_an_error_that_nobody_expected_fails_what_waits_for_a_topic(monkey
     async def broken(*_: Any, **_options: Any) -> None:
         raise RuntimeError("a bug")
 
-    async with FakeBroker(t=1) as broker, asyncio.timeout(10), producer(broker) as client:
+    async with FakeBroker(t=1) as broker, asyncio.timeout(25), producer(broker) as client:
         with monkeypatch.context() as patch:
             patch.setattr("warmlog_transport.cluster.Cluster.topics", broken)
             with pytest.raises(warmlog.ClientError, match=r"t: RuntimeError\('a bug'\)"):
@@ -227,11 +227,11 @@ async def test_several_errors_are_one_with_notes() -> None:
 
 async def test_an_awaited_record_does_not_linger() -> None:
     async with FakeBroker(t=1) as broker, producer(broker, linger_ms=60_000) as client:
-        await asyncio.wait_for(client.send(TOPIC, b""), 5)
+        await asyncio.wait_for(client.send(TOPIC, b""), 25)
         client.send(TOPIC, b"")
         await asyncio.sleep(0.05)
         assert len(broker.produced) == 1
-        await asyncio.wait_for(client.flush(), 5)
+        await asyncio.wait_for(client.flush(), 25)
 
 
 async def test_records_that_nobody_awaits_go_out_when_their_linger_is_over() -> None:
@@ -283,7 +283,7 @@ async def test_drain_waits_while_too_much_is_not_acknowledged() -> None:
             assert client._running is not None
             assert client._running.accumulator.buffered_bytes <= 5000 + 1100
             broker.release()
-            await asyncio.wait_for(sending, 5)
+            await asyncio.wait_for(sending, 25)
 
 
 async def test_send_without_drain_hits_a_hard_bound_and_nothing_is_lost() -> None:
@@ -404,11 +404,11 @@ async def test_a_bug_in_the_sender_fails_everything_and_hangs_nothing(monkeypatc
         await client.send(TOPIC, b"")
         monkeypatch.setattr("warmlog.producer.sender.m.ProduceRequest", None)
         with pytest.raises(warmlog.ClientError, match="sender failed"):
-            await asyncio.wait_for(client.send(TOPIC, b""), 5)
+            await asyncio.wait_for(client.send(TOPIC, b""), 25)
         with pytest.raises(warmlog.ClientClosed, match="has failed"):
             client.send(TOPIC, b"")
         with pytest.raises(warmlog.ClientClosed, match="has failed"):
-            await asyncio.wait_for(client.close(), 5)
+            await asyncio.wait_for(client.close(), 25)
         assert broker.connections == 0
 
 
@@ -425,7 +425,7 @@ async def test_nothing_can_be_sent_once_close_has_begun() -> None:
         with pytest.raises(warmlog.ClientClosed):
             client.send(TOPIC, b"too late")
         broker.release()
-        await asyncio.wait_for(closing, 5)
+        await asyncio.wait_for(closing, 25)
         assert (await last).offset == 1
 
 
@@ -442,14 +442,14 @@ async def test_an_event_loop_that_ends_leaves_nobody_waiting_for_what_is_unsent(
             if (task.get_name() or "").startswith("warmlog"):
                 task.cancel()
         with pytest.raises(warmlog.ClientClosed):
-            await asyncio.wait_for(client.close(), 5)
+            await asyncio.wait_for(client.close(), 25)
         with pytest.raises(warmlog.ClientClosed):
-            await asyncio.wait_for(sent, 5)
+            await asyncio.wait_for(sent, 25)
 
 
 async def test_start_fails_at_once_when_nobody_listens() -> None:
     with pytest.raises(warmlog.BrokerUnavailable, match=r"127\.0\.0\.1:1: .*127\.0\.0\.1:2: "):
-        await asyncio.wait_for(warmlog.Producer("127.0.0.1:1,127.0.0.1:2").start(), 5)
+        await asyncio.wait_for(warmlog.Producer("127.0.0.1:1,127.0.0.1:2").start(), 25)
 
 
 async def test_an_error_in_the_users_block_is_not_replaced_by_one_of_closing() -> None:
@@ -470,10 +470,10 @@ async def test_a_deleted_topic_fails_what_is_under_way_and_can_come_back() -> No
         await client.send(TOPIC, b"")
         deleted = broker.topics.pop(TOPIC)
         with pytest.raises(warmlog.UnknownTopicOrPartition):
-            await asyncio.wait_for(client.send(TOPIC, b""), 5)
+            await asyncio.wait_for(client.send(TOPIC, b""), 25)
         await client.send("other", b"")
         broker.topics[TOPIC] = deleted
-        assert (await asyncio.wait_for(client.send(TOPIC, b""), 5)).offset == 1
+        assert (await asyncio.wait_for(client.send(TOPIC, b""), 25)).offset == 1
 
 
 async def test_a_request_that_is_repeated_comes_before_those_that_were_made_after_it() -> None:

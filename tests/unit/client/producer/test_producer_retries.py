@@ -34,7 +34,7 @@ async def send_numbers(client: warmlog.Producer, count: int) -> list[warmlog.Rec
 async def test_one_fault_loses_nothing_and_repeats_nothing(fault: Fault, position: int) -> None:
     async with FakeBroker(t=1) as broker, producer(broker) as client:
         broker.faults.extend([Fault.NONE] * position + [fault])
-        placed = await asyncio.wait_for(send_numbers(client, 300), 20)
+        placed = await asyncio.wait_for(send_numbers(client, 300), 25)
         assert broker.topics[TOPIC][0].values() == [b"%d" % index for index in range(300)]
         assert [p.offset for p in placed] == list(range(300))
 
@@ -53,7 +53,7 @@ async def test_many_faults_lose_nothing_and_repeat_nothing(seed: int) -> None:
             await client.drain()
             if dice.random() < 0.05:
                 await asyncio.sleep(0.001)
-        await asyncio.wait_for(client.flush(), 20)
+        await asyncio.wait_for(client.flush(), 25)
         assert {i: partition.values() for i, partition in enumerate(broker.topics[TOPIC])} == sent
 
 
@@ -78,7 +78,7 @@ async def test_a_batch_that_is_given_up_does_not_stop_those_behind_it() -> None:
             waiting.append(asyncio.ensure_future(client.send(TOPIC, b"%d" % index)))
             await asyncio.sleep(0.01)
         broker.release()
-        results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
+        results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 25)
         assert isinstance(results[1], warmlog.MessageTooLarge)
         offsets = [result.offset for result in results if isinstance(result, warmlog.RecordMetadata)]
         assert offsets == [1, 2, 3, 4, 5]
@@ -92,7 +92,7 @@ async def test_a_request_that_is_not_answered_in_time_is_sent_again_on_a_new_con
     async with FakeBroker(t=1) as broker, producer(broker, request_timeout_ms=100) as client:
         await client.send(TOPIC, b"first")
         broker.faults.append(Fault.IGNORE)
-        assert (await asyncio.wait_for(client.send(TOPIC, b"second"), 5)).offset == 1
+        assert (await asyncio.wait_for(client.send(TOPIC, b"second"), 25)).offset == 1
         assert broker.topics[TOPIC][0].values() == [b"first", b"second"]
         assert len(broker.handshakes) == 2
 
@@ -102,9 +102,9 @@ async def test_the_delivery_timeout_bounds_everything_and_names_the_reason() -> 
         await client.send(TOPIC, b"first")
         await broker.stop()
         with pytest.raises(warmlog.DeliveryTimeout, match=r"1 records for t-0.*delivery_timeout_ms=800.*connection"):
-            await asyncio.wait_for(client.send(TOPIC, b"lost"), 5)
+            await asyncio.wait_for(client.send(TOPIC, b"lost"), 25)
         await broker.start()
-        assert (await asyncio.wait_for(client.send(TOPIC, b"later"), 5)).offset == 1
+        assert (await asyncio.wait_for(client.send(TOPIC, b"later"), 25)).offset == 1
 
 
 async def test_what_expires_in_flight_is_settled_before_a_new_epoch_begins() -> None:
@@ -112,7 +112,7 @@ async def test_what_expires_in_flight_is_settled_before_a_new_epoch_begins() -> 
         await client.send(TOPIC, b"first")
         broker.faults.append(Fault.IGNORE)
         with pytest.raises(warmlog.DeliveryTimeout):
-            await asyncio.wait_for(client.send(TOPIC, b"in the log, but nobody said so"), 5)
+            await asyncio.wait_for(client.send(TOPIC, b"in the log, but nobody said so"), 25)
         await client.send(TOPIC, b"next")
         assert [b.header.producer_epoch for b in broker.topics[TOPIC][0].read_all()] == [0, 0, 1]
 
@@ -129,7 +129,7 @@ async def test_a_broker_that_forgot_everything_gets_a_new_producer() -> None:
 async def test_without_idempotence_a_lost_answer_may_repeat_but_never_loses() -> None:
     async with FakeBroker(t=1) as broker, producer(broker, acks=1) as client:
         broker.faults.append(Fault.LOSE_ANSWER)
-        await asyncio.wait_for(client.send(TOPIC, b"x"), 5)
+        await asyncio.wait_for(client.send(TOPIC, b"x"), 25)
         assert broker.topics[TOPIC][0].values() == [b"x", b"x"]
 
 
@@ -141,7 +141,7 @@ async def test_nothing_is_left_behind_when_a_producer_closes_without_its_broker(
         await broker.stop()
         client.send(TOPIC, b"y")
         with pytest.raises(warmlog.DeliveryTimeout):
-            await asyncio.wait_for(client.close(), 5)
+            await asyncio.wait_for(client.close(), 25)
         assert [task for task in asyncio.all_tasks() if "warmlog" in task.get_name()] == []
         await broker.start()
 
@@ -150,7 +150,7 @@ async def test_refusals_are_told_once(monkeypatch: pytest.MonkeyPatch, caplog: p
     monkeypatch.setattr("warmlog_transport.retries.GRACE_S", 0.0)
     async with FakeBroker(t=1) as broker, producer(broker) as client:
         broker.faults.extend([Fault.STORAGE_ERROR] * 5)
-        await asyncio.wait_for(client.send(TOPIC, b"x"), 20)
+        await asyncio.wait_for(client.send(TOPIC, b"x"), 25)
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert f"{TOPIC}-0" in warning
     assert warning.endswith("; trying again")
@@ -175,7 +175,7 @@ class Writer:
         sent = [(number, self._client.send(TOPIC, b"%d" % number)) for number in numbers]
         for number, one in sent:
             try:
-                await asyncio.wait_for(one, 20)
+                await asyncio.wait_for(one, 25)
             except warmlog.WarmlogError as error:
                 self.given_up.append(error)
             else:

@@ -13,6 +13,8 @@ from fake_broker import FakeBroker, Fault
 from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.producer_batch import ProducerBatch
 
+pytestmark = pytest.mark.usefixtures("quick_clock")
+
 TOPIC = "t"
 End = Callable[[warmlog.Producer], Awaitable[None]]
 

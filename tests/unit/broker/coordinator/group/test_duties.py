@@ -179,6 +179,7 @@ def _touch() -> Decision[None]:
     return Decision([Record(msgspec.msgpack.encode([99, "g"]), b"")], None)
 
 
+@pytest.mark.usefixtures("quick_clock")
 async def test_the_first_target_waits_for_more_members_and_further_ones_for_their_interval(room: Room) -> None:
     slow = BrokerConfig(group_assignment_interval_ms=1000, group_initial_rebalance_delay_ms=500)
     room.targets = Targets(slow, Subscriptions(Topics(t=4)), Slices(), room.tasks)
@@ -196,6 +197,7 @@ async def test_the_first_target_waits_for_more_members_and_further_ones_for_thei
     assert room.target_epoch == 7
 
 
+@pytest.mark.usefixtures("quick_clock")
 async def test_a_target_that_the_log_refuses_is_computed_later(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("warmlog_broker.coordinator.group.duties.RETRY_S", 0.02)
     await room.beat("a")
@@ -209,6 +211,7 @@ async def test_a_target_that_the_log_refuses_is_computed_later(room: Room, monke
     assert room.target_epoch == 1
 
 
+@pytest.mark.usefixtures("quick_clock")
 async def test_after_an_unload_no_timer_is_left(room: Room) -> None:
     await room.beat("a")
     room.shard.close("another broker leads")
@@ -230,6 +233,7 @@ class Noted:
         self.events.append("expire")
 
 
+@pytest.mark.usefixtures("quick_clock")
 async def test_waiting_heartbeats_are_woken_once_for_several_changes_of_their_group() -> None:
     waits = Waits()
     first, second, other = Noted(), Noted(), Noted()

@@ -145,7 +145,7 @@ class TestInAThread:
             room.log.reader.read(base_offset + 2, 1)
         assert caught.value.rebuild is rebuild
         assert rebuild.begin(threads) is rebuild.begin(threads)
-        rebuild.begin(threads).result(10)
+        rebuild.begin(threads).result(25)
         for _ in range(2):
             rebuild.finish()
         expect(room, 55)
@@ -156,7 +156,7 @@ class TestInAThread:
     def test_what_is_appended_meanwhile_gets_its_entries(self, room: LogRoom, threads: ThreadPoolExecutor) -> None:
         rebuild = self.lose(room, ACTIVE).rebuild
         fill(room, 4)
-        rebuild.begin(threads).result(10)
+        rebuild.begin(threads).result(25)
         rebuild.finish()
         expect(room, 59)
         index = present(segment(room, ACTIVE).indexes.for_offsets())
@@ -169,7 +169,7 @@ class TestInAThread:
         self, room: LogRoom, threads: ThreadPoolExecutor, end: str, tmp_path: Path
     ) -> None:
         rebuild = self.lose(room, ACTIVE).rebuild
-        rebuild.begin(threads).result(10)
+        rebuild.begin(threads).result(25)
         if end == "closed":
             room.close()
         elif end == "deleted":
@@ -194,13 +194,13 @@ class TestInAThread:
         with monkeypatch.context() as patch:
             patch.setattr(os, "fdatasync", _refuse)
             with pytest.raises(OSError, match="no such luck"):
-                rebuild.begin(threads).result(10)
+                rebuild.begin(threads).result(25)
         rebuild.finish()
         assert not room.files(".rebuilt")
         with pytest.raises(LostIndex) as caught:
             room.log.reader.read(CLOSED, 1)
         assert caught.value.rebuild is not rebuild
-        caught.value.rebuild.begin(threads).result(10)
+        caught.value.rebuild.begin(threads).result(25)
         caught.value.rebuild.finish()
         expect(room, 55)
 
@@ -214,7 +214,7 @@ class TestInAThread:
         assert min(before) > 5
         rebuild = self.lose(room, CLOSED).rebuild
         assert cuts() == [before[0], 1, before[2]]
-        rebuild.begin(threads).result(10)
+        rebuild.begin(threads).result(25)
         rebuild.finish()
         assert cuts() == before
         assert len(read_values(room.log)) == 55

@@ -263,7 +263,7 @@ def test_a_log_that_is_appended_to_all_the_time_is_clean(tmp_path: Path) -> None
     writer = threading.Thread(target=append)
     writer.start()
     try:
-        assert has_begun.wait(20)
+        assert has_begun.wait(25)
         for _ in range(8):
             report, summary = verify(room.directory, pause=PATIENT)
             assert texts(report) == []

@@ -76,7 +76,7 @@ def test_what_a_slow_pipe_holds_is_given_at_once() -> None:
 
     def write() -> None:
         os.write(writing, b"first\n")
-        came.wait(10)
+        came.wait(25)
         os.write(writing, b"second\n")
         os.close(writing)
 
