@@ -1,10 +1,14 @@
 """The processor time of a process, as the kernel counts it: proc_pid_stat(5)."""
 
 import os
+import time
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_SUM_S = 0.006
+"""Of processor time: what a sum of 100,000 squares takes on the machine on which the tests' bars were measured."""
 
 
 class ProcessorTime(NamedTuple):
@@ -29,3 +33,15 @@ def processor_time(pid: int) -> ProcessorTime:
         own_s=(user + system) / _TICKS_PER_S,
         ended_s=(ended_user + ended_system) / _TICKS_PER_S,
     )
+
+
+@cache
+def slowness() -> float:
+    """How many times as long this machine's processor takes as the one on which bars were measured; at least 1."""
+
+    def sum_s() -> float:
+        began_s = time.thread_time()
+        sum(number * number for number in range(100_000))
+        return time.thread_time() - began_s
+
+    return max(1.0, min(sum_s() for _ in range(10)) / _SUM_S)

@@ -11,6 +11,7 @@ import pytest
 from broker_thread import BrokerThread
 from kafka_client import ConnectionEnded, KafkaClient, rows
 from kafka_member import KafkaMember
+from processor_time import slowness
 from waiting import wait_until
 from warmlog.blocking import Admin, Consumer
 from warmlog_broker.coordinator.classic.consumer_protocol import assignment, partitions_of, subscription, topics_of
@@ -89,7 +90,7 @@ def commit_from_outside(
 
 
 def test_two_hundred_members_that_join_at_once_are_stable_within_three_seconds(member: Member) -> None:
-    members = [member("many") for _ in range(200)]
+    members = [member("many", session_timeout_ms=60_000, rebalance_timeout_ms=60_000) for _ in range(200)]
     for each in members:
         each.member_id = each.receive("JoinGroup", each.begin_join()).member_id
     began, began_work = time.monotonic(), time.process_time()
@@ -98,8 +99,10 @@ def test_two_hundred_members_that_join_at_once_are_stable_within_three_seconds(m
         each.end_join(number)
     syncing = [(each, each.begin_sync()) for each in members]
     found = [each.receive("SyncGroup", number) for each, number in syncing]
-    assert time.process_time() - began_work < 3, "of the processor's time, as other work may delay both sides"
-    assert time.monotonic() - began < 9, "no timer is waited for"
+    assert time.process_time() - began_work < 3 * slowness(), (
+        "of the processor's time, as other work may delay both sides"
+    )
+    assert time.monotonic() - began < 50, "no timer is waited for"
     assert {each.generation for each in members} == {1}
     assert [each.assignment for each in found] == [each.member_id.encode() for each in members]
     assert sum(bool(each.joined.members) for each in members) == 1

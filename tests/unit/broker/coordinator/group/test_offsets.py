@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from present import present
+from processor_time import slowness
 from unit.broker.coordinator.group.machine import GROUP, Machine
 from unit.broker.coordinator.group.topics import LOG_END, Topics
 from warmlog_broker.config.broker_config import BrokerConfig
@@ -259,7 +260,7 @@ class TestDeletion:
         began_s = time.process_time()
         unknown = [TopicPartitions(b"", "unknown", [])] * 10_000
         assert self.delete(machine, *unknown, TopicPartitions(topic_id, "", [1000] * 10_000 + [1, 1])) == [0] * 10_002
-        assert time.process_time() - began_s < 0.5
+        assert time.process_time() - began_s < 0.5 * slowness()
         assert len(machine.committed()) == 999
 
     def test_offsets_of_a_group_that_is_not_there_are_not_deleted(self, machine: Machine) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from processor_time import slowness
 from unit.broker.coordinator.group.topics import Topics, run_steps
 from warmlog_broker.coordinator.group.decisions.records import MemberValue
 from warmlog_broker.coordinator.group.decisions.state import Member
@@ -82,7 +83,7 @@ def test_a_name_takes_some_milliseconds_at_most(pattern: str) -> None:
         started_s = time.thread_time()
         matches(name)
         took_s.append(time.thread_time() - started_s)
-    assert min(took_s) < 0.01
+    assert min(took_s) < 0.01 * slowness()
 
 
 def test_a_pattern_that_takes_long_with_many_names_is_refused_after_its_share() -> None:

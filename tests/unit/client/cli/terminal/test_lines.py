@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from processor_time import slowness
 from warmlog.cli.commands.produce import parse_separator, split_keys
 from warmlog.cli.terminal.exits import CommandFailed
 from warmlog.cli.terminal.lines import LineSplitter, LineTooLong, read_rounds
@@ -50,7 +51,7 @@ def test_a_long_line_is_not_copied_for_each_piece_of_it() -> None:
     for _ in range(512):
         splitter.feed(bytes(64 * 1024))
     assert len(splitter.feed(b"\n")[0]) == 32 * 1024 * 1024
-    assert time.process_time() - started_s < 1  # ten times that if it were
+    assert time.process_time() - started_s < slowness()  # ten times that if it were
 
 
 async def _read_all(descriptor: int, max_round_bytes: int = 1 << 20) -> list[bytes]:
