@@ -73,13 +73,19 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     ids=lambda arguments: " ".join(arguments).replace(LONG_TOPIC, "LONG"),
 )
 def test_every_table_fits_80_columns_and_breaks_no_word_or_number(warmlog: CommandLine, arguments: list[str]) -> None:
+    words = words_of(warmlog, arguments)
     exit_code, lines = at_terminal(warmlog, *arguments)
+    if arguments[0] == "status":  # without what is measured and has changed, as the room on the disk
+        words &= words_of(warmlog, arguments)
     assert exit_code == 0
     assert [line for line in lines if len(line) > TERMINAL_COLUMNS and LONG_TOPIC not in line] == []
     shown = set(" ".join(lines).split())
-    for field in re.split(r"[\t\n]", succeeded(warmlog(*arguments)).decode()):
-        for word in field.replace(",", " ").split():
-            assert word in shown or f"{word}," in shown or is_shortened(word, shown) or is_for_people(word), word
+    for word in words:
+        assert word in shown or f"{word}," in shown or is_shortened(word, shown) or is_for_people(word), word
+
+
+def words_of(warmlog: CommandLine, arguments: list[str]) -> set[str]:
+    return set(succeeded(warmlog(*arguments)).decode().replace(",", " ").split())
 
 
 def is_shortened(word: str, shown: set[str]) -> bool:
