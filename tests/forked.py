@@ -22,7 +22,7 @@ from typing import NamedTuple
 Constants = Mapping[ModuleType, Mapping[str, object]]
 """Values for constants of modules."""
 FORK_SERVER = Path(__file__).parent / "integration" / "fork_server.py"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 
 
 class Forked:

@@ -19,7 +19,7 @@ from warmlog_protocol import messages as m
 
 pytestmark = needs_etcd
 PARTITIONS = 3
-PATIENCE_S = 60
+PATIENCE_S = 180
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.kafka.schema import API
 
 pytestmark = [needs_etcd, pytest.mark.slow]
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 class Member(threading.Thread):

@@ -16,7 +16,7 @@ from typing import Any
 from blocks import Addresses, Block, blocks_of
 
 ROUNDS = 2
-BLOCK_TIMEOUT_S = 100
+BLOCK_TIMEOUT_S = 300
 
 
 def run_page(page: Path, addresses: Addresses) -> bool:

@@ -17,7 +17,7 @@ from spark.quick_start import forked_python
 
 RUNNER = Path(__file__).parent / "page_runner.py"
 FORK_CLIENT = ROOT / "tests" / "fork_client.py"
-PAGE_TIMEOUT_S = 240
+PAGE_TIMEOUT_S = 900
 END_TIMEOUT_S = 20.0
 
 SPARK_SETTINGS = {

@@ -272,7 +272,7 @@ def test_a_shell_job_of_a_group_loses_nothing(broker: BrokerProcess, tmp_path: P
 
     broker.kill()
     away = run()
-    _, errors = away.communicate(timeout=60)
+    _, errors = away.communicate(timeout=180)
     assert away.returncode == 1
     assert errors.startswith(b"warmlog: ")
     broker.start()
@@ -280,7 +280,7 @@ def test_a_shell_job_of_a_group_loses_nothing(broker: BrokerProcess, tmp_path: P
         running = run()
         time.sleep(0.6)
         running.send_signal(number)
-        running.communicate(timeout=60)
+        running.communicate(timeout=180)
     running = run()
     broker.kill()
     broker.start()
@@ -288,7 +288,7 @@ def test_a_shell_job_of_a_group_loses_nothing(broker: BrokerProcess, tmp_path: P
     if running.returncode != 0:
         assert errors.startswith(b"warmlog: ")
         last = run()
-        last.communicate(timeout=60)
+        last.communicate(timeout=180)
         assert last.returncode == 0
     written = (tmp_path / "visits.txt").read_bytes().splitlines()
     assert set(written) == set(VISITS), "exit code 0 says that all is written"

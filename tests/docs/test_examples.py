@@ -33,7 +33,7 @@ def test_an_example_runs_twice(name: str, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         for last_line in LAST_LINES[name]:
             done = subprocess.run(
-                [*command, broker.address], cwd=directory, capture_output=True, text=True, timeout=60, check=False
+                [*command, broker.address], cwd=directory, capture_output=True, text=True, timeout=180, check=False
             )
             assert done.returncode == 0, done.stderr
             assert done.stdout.splitlines()[-1] == last_line

@@ -39,7 +39,7 @@ def test_what_clients_have_used_is_given_back(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=180,
         )
     rounds = json.loads(done.stdout)
     assert [count for count, *_ in rounds] == [RECORDS + PASSING_RECORDS] * ROUNDS

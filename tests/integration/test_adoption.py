@@ -249,7 +249,7 @@ def test_a_kafka_that_uses_the_directory_is_asked_and_then_waited_for(tmp_path: 
         adopting = command.start("log", "adopt", kafka, "--data-dir", data_dir, "--kafka", server.address)
         assert adopting.stderr is not None
         assert f"waiting: {kafka} is in use: process {os.getpid()}" in adopting.stderr.readline().decode()
-    out, err = adopting.communicate(timeout=60)
+    out, err = adopting.communicate(timeout=180)
     assert adopting.returncode == 0, err
     assert b"flights-0: offsets 5468 to 14000" in out
     assert read_state(data_dir / "metadata.log").topics["transfers"].settings["retention.bytes"] == "5"

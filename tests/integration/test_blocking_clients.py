@@ -149,7 +149,7 @@ assert status == 0, status
 producer.close()
 """
     process = program(code, broker, topic, env={**os.environ, "PYTHONWARNINGS": FORKS_WITH_THREADS})
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=100)
     assert process.returncode == 0, errors
     assert "create a client in each process" in output
     assert not errors
@@ -160,7 +160,7 @@ def test_a_program_that_ends_without_closing_sends_everything_and_is_warned(brok
     create(broker, topic)
     code = "producer = Producer(address).start()\nfor number in range(1000): producer.send(topic, b'%d' % number)"
     process = program(code, broker, topic, env={**os.environ, "PYTHONWARNINGS": "always"})
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=100)
     assert (process.returncode, "unclosed warmlog.blocking.Producer" in errors) == (0, True), errors
     assert len(values_of(broker, topic)) == 1000
 
@@ -176,7 +176,7 @@ class Handler(logging.Handler):
 logging.getLogger("orders").addHandler(Handler())
 logging.getLogger("orders").warning("late")
 """
-    _, errors = program(code, broker, topic).communicate(timeout=60)
+    _, errors = program(code, broker, topic).communicate(timeout=100)
     assert errors == ""
     assert values_of(broker, topic) == [b"late"]
 
@@ -215,7 +215,7 @@ producer.send("t", b"two")
             broker.kill()
             broker.start()
             try:
-                committed, _ = process.communicate("\n", timeout=60)
+                committed, _ = process.communicate("\n", timeout=100)
             finally:
                 process.kill()
         assert committed == "{('read', 0): 1}\n"
@@ -231,7 +231,7 @@ consumer = Consumer(address, topics=[topic], group="ending", on_revoked=print).s
 list(consumer.records(until="latest"))
 """
     process = program(code + no_more_threads, broker, topic)
-    given_up, errors = process.communicate(timeout=60)
+    given_up, errors = process.communicate(timeout=100)
     assert (process.returncode, given_up) == (0, f"[('{topic}', 0)]\n"), errors
 
 
@@ -289,7 +289,7 @@ def test_ctrl_c_ends_a_call_that_waits(tmp_path: Path, waiting: str) -> None:
             time.sleep(1.5)
             began = time.monotonic()
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=100)
             taken_s = time.monotonic() - began
         finally:
             process.kill()

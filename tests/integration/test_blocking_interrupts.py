@@ -190,7 +190,7 @@ print("nothing is lost")
 def test_a_send_that_is_interrupted_blocks_no_later_one(filled: EmbeddedBroker) -> None:
     with Admin(filled.address) as admin:
         admin.create_topic("sent")
-    ended = subprocess.run([sys.executable, "-c", SENDING, filled.address], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", SENDING, filled.address], capture_output=True, text=True, timeout=180)
     assert ended.stdout == "nothing is lost\n", ended.stderr
 
 
@@ -222,7 +222,7 @@ def test_a_signals_handler_may_send_and_flush_while_the_program_sends(filled: Em
     with Admin(filled.address) as admin:
         admin.create_topic("signalled")
         program = [sys.executable, "-c", SIGNALLED, filled.address]
-        ended = subprocess.run(program, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(program, capture_output=True, text=True, timeout=180)
         ends = admin.describe_topic("signalled").partitions
     assert ended.returncode == 0, ended.stderr
     assert int(ended.stdout) == ends[0].high_watermark

@@ -15,7 +15,7 @@ from broker_process import BrokerProcess
 from warmlog.blocking import Admin, Consumer, Producer
 from warmlog_transport.loop_thread import LoopThread
 
-PATIENCE_S = 90.0
+PATIENCE_S = 300.0
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def test_a_run_that_was_ended_is_continued(
     assert running.stdout is not None
     assert [running.stdout.readline() for _ in range(3)] == [b"a\n", b"b\n", b"c\n"]
     running.send_signal(number)
-    rest, _ = running.communicate(timeout=60)
+    rest, _ = running.communicate(timeout=180)
     assert rest == b""
     succeeded(warmlog("produce", filled, "--partition", "0", given=b"g\n"))
     again = succeeded(new(warmlog, filled, "--partition", "0")).split()
@@ -73,7 +73,7 @@ def test_members_share_the_partitions(warmlog: CommandLine, filled: str) -> None
     wait_until(lambda: re.findall(rb"\t[01]\t([13])\t", warmlog("group", "describe", filled).stdout) == [b"3", b"1"])
     for running in (first, second):
         running.send_signal(signal.SIGINT)
-    printed = b"".join(running.communicate(timeout=60)[0] for running in (first, second))
+    printed = b"".join(running.communicate(timeout=180)[0] for running in (first, second))
     assert sorted(printed.split()) == [b"a", b"b", b"c", b"d"]
 
 

@@ -219,7 +219,7 @@ def test_a_copy_has_what_follows_a_transaction_that_ends_meanwhile(warmlog: Comm
             return copying
 
     copying = asyncio.run(copy())
-    _, stderr = copying.communicate(timeout=60)
+    _, stderr = copying.communicate(timeout=180)
     assert copying.returncode == 0, stderr.decode()
     copied = [row[2] for row in content(broker.address, "ended-2")]
     assert (len(copied), copied[-2:]) == (402, [b"open", b"after"])
@@ -234,8 +234,8 @@ def test_the_pipe_of_two_commands_copies(warmlog: CommandLine, broker: BrokerPro
         stderr=subprocess.PIPE,
         env=warmlog.environment,
     )
-    _, stderr = producer.communicate(timeout=60)
-    consumer.communicate(timeout=60)
+    _, stderr = producer.communicate(timeout=180)
+    consumer.communicate(timeout=180)
     assert (consumer.returncode, producer.returncode) == (0, 0), stderr.decode()
     assert content(broker.address, target) == in_order(ROWS)
 
@@ -271,6 +271,6 @@ def test_ctrl_c_ends_a_copy_and_tells_what_is_not_acknowledged(warmlog: CommandL
             return copying
 
     copying = asyncio.run(interrupt())
-    stdout, stderr = copying.communicate(timeout=60)
+    stdout, stderr = copying.communicate(timeout=180)
     assert (copying.returncode, stdout) == (130, b""), stderr.decode()
     assert re.fullmatch(rb"(warmlog: .*: \d+ records were not acknowledged: \d+ of unfinished\n)?", stderr)

@@ -28,7 +28,7 @@ def nobody() -> Iterator[CommandLine]:
 def modules_loaded_by(*arguments: str, **variables: str) -> set[str]:
     """The top-level packages that a command imports."""
     command = [sys.executable, "-X", "importtime", "-m", "warmlog", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(**variables), timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(**variables), timeout=180)
     assert done.returncode == 0, done.stderr
     return {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
 
@@ -136,7 +136,7 @@ def test_the_commands_work_as_the_script_too(broker: BrokerProcess) -> None:
     if not script.exists():
         pytest.skip("warmlog is not installed here")
     done = subprocess.run(
-        [script, "topic", "list"], env=environment(WARMLOG_BROKER=broker.address), capture_output=True, timeout=60
+        [script, "topic", "list"], env=environment(WARMLOG_BROKER=broker.address), capture_output=True, timeout=180
     )
     assert done.returncode == 0, done.stderr
 
@@ -148,7 +148,7 @@ def test_ctrl_c_ends_a_consumer_quietly_with_130(warmlog: CommandLine) -> None:
     assert consumer.stdout is not None
     assert consumer.stdout.readline() == b"one\n"
     consumer.send_signal(signal.SIGINT)
-    stdout, stderr = consumer.communicate(timeout=60)
+    stdout, stderr = consumer.communicate(timeout=180)
     assert (consumer.returncode, stdout, stderr) == (130, b"", b"")
 
 
@@ -175,7 +175,7 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(warmlog: Command
     stderr = tmp_path / "stderr"
     consume = f"{shlex.join(WARMLOG)} consume long --to latest 2>{shlex.quote(str(stderr))}"
     pipeline = f"{consume} | head -n 1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", pipeline], env=warmlog.environment, capture_output=True, timeout=60)
+    done = subprocess.run(["bash", "-c", pipeline], env=warmlog.environment, capture_output=True, timeout=180)
     assert done.stdout == b"x" * 100 + b"\n0\n"
     assert stderr.read_bytes() == b""
 
@@ -186,7 +186,7 @@ def test_a_reader_that_has_seen_enough_ends_a_waiting_command(warmlog: CommandLi
     succeeded(warmlog("topic", "create", topic))
     succeeded(warmlog("produce", topic, given=b"a\nb\n"))
     pipeline = f"{shlex.join([*WARMLOG, 'consume', topic, *option])} | head -n 1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", pipeline], env=warmlog.environment, capture_output=True, timeout=60)
+    done = subprocess.run(["bash", "-c", pipeline], env=warmlog.environment, capture_output=True, timeout=180)
     assert (done.stdout, done.stderr) == (b"a\n0\n", b"")
 
 
@@ -194,7 +194,7 @@ def test_a_slow_reader_of_a_pipe_gets_everything(warmlog: CommandLine) -> None:
     succeeded(warmlog("topic", "create", "slow"))
     succeeded(warmlog("produce", "slow", given=(b"x" * 100 + b"\n") * 5_000))
     pipeline = f"{shlex.join([*WARMLOG, 'consume', 'slow', '-n', '5000'])} | (sleep 1; wc -l)"
-    done = subprocess.run(["bash", "-c", pipeline], env=warmlog.environment, capture_output=True, timeout=60)
+    done = subprocess.run(["bash", "-c", pipeline], env=warmlog.environment, capture_output=True, timeout=180)
     assert (int(done.stdout), done.stderr) == (5_000, b"")
 
 
@@ -202,7 +202,7 @@ def test_output_to_a_full_disk_is_an_error(warmlog: CommandLine) -> None:
     succeeded(warmlog("topic", "create", "somewhere"))
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [*WARMLOG, "topic", "list"], stdout=full, stderr=subprocess.PIPE, env=warmlog.environment, timeout=60
+            [*WARMLOG, "topic", "list"], stdout=full, stderr=subprocess.PIPE, env=warmlog.environment, timeout=180
         )
     assert done.returncode == 1
     assert b"warmlog: error: " in done.stderr
@@ -224,7 +224,7 @@ def test_a_closed_or_full_stream_does_not_matter_to_what_is_sent(
 ) -> None:
     succeeded(warmlog("topic", "create", topic))
     command = f"echo x | {{ {shlex.join([*WARMLOG, 'produce', topic])} {streams}; }}"
-    done = subprocess.run(["bash", "-c", command], env=warmlog.environment, capture_output=True, timeout=60)
+    done = subprocess.run(["bash", "-c", command], env=warmlog.environment, capture_output=True, timeout=180)
     assert done.returncode == exit_code, done.stderr
     assert message in done.stderr.decode()
     assert "Traceback" not in done.stderr.decode()
@@ -234,5 +234,5 @@ def test_a_closed_or_full_stream_does_not_matter_to_what_is_sent(
 
 def test_a_closed_output_is_an_error(broker: BrokerProcess, warmlog: CommandLine) -> None:
     command = f"{shlex.join([*WARMLOG, 'topic', 'list'])} >&-"
-    done = subprocess.run(["bash", "-c", command], env=warmlog.environment, capture_output=True, timeout=60)
+    done = subprocess.run(["bash", "-c", command], env=warmlog.environment, capture_output=True, timeout=180)
     assert error_line(done) == "warmlog: error: Bad file descriptor"

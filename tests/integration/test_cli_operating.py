@@ -137,7 +137,7 @@ def test_status_shows_broker_disks_topics_and_rates(warmlog: CommandLine) -> Non
     with blocking.Producer(warmlog.environment["WARMLOG_BROKER"]) as producer:
         while measuring.poll() is None:
             producer.send(LONG_TOPIC, b"x", partition=0).result()
-    out, err = measuring.communicate(timeout=60)
+    out, err = measuring.communicate(timeout=180)
     assert measuring.returncode == 0, err
     found = json.loads(out)
     assert found["broker"]["address"] == warmlog.environment["WARMLOG_BROKER"]
@@ -182,7 +182,7 @@ def test_a_watched_status_is_repeated_until_ctrl_c_also_while_the_broker_is_away
         process.start()
         read_reports(out, 1)
         watching.send_signal(signal.SIGINT)
-        _, last = watching.communicate(timeout=60)
+        _, last = watching.communicate(timeout=180)
     assert watching.returncode == 0
     assert all("(trying again)" in line for line in last.decode().splitlines())
 
@@ -210,7 +210,7 @@ def test_a_watched_status_shows_the_groups_with_the_largest_lag(tmp_path: Path) 
         while not shown.endswith(b"shows all\n"):
             shown += watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
-        watching.communicate(timeout=60)
+        watching.communicate(timeout=180)
         assert re.findall(r"^group-\d\d", shown.decode(), re.MULTILINE) == [
             f"group-{number:02}" for number in range(WATCHED_GROUPS)
         ]
@@ -225,7 +225,7 @@ def test_a_watched_status_is_one_document_a_time_as_json(warmlog: CommandLine) -
     assert watching.stdout is not None
     documents = [json.loads(watching.stdout.readline()) for _ in range(2)]
     watching.send_signal(signal.SIGINT)
-    assert watching.communicate(timeout=60) == (b"", b"")
+    assert watching.communicate(timeout=180) == (b"", b"")
     assert watching.returncode == 0
     assert all(document["topics"][0]["records_per_s"] is not None for document in documents)
 

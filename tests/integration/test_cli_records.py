@@ -113,7 +113,7 @@ def test_without_an_end_records_are_printed_as_they_come(warmlog: CommandLine, m
     succeeded(warmlog("produce", made, given=b"early\n"))
     assert consumer.stdout.readline() == b"0 early\n"
     succeeded(warmlog("produce", made, given=b"late\nlater\n"))
-    stdout, _ = consumer.communicate(timeout=60)
+    stdout, _ = consumer.communicate(timeout=100)
     assert (consumer.returncode, stdout) == (0, b"1 late\n")
 
 
@@ -131,7 +131,7 @@ def test_a_killed_broker_is_waited_for(tmp_path_factory: pytest.TempPathFactory)
         producer.stdin.flush()
         time.sleep(0.3)
         broker.start()
-        _, stderr = producer.communicate(b"after\n", timeout=60)
+        _, stderr = producer.communicate(b"after\n", timeout=100)
         assert producer.returncode == 0, stderr.decode()
         assert consumed(warmlog, "survivor") == b"before\nwhile it is down\nafter\n"
 
@@ -152,7 +152,7 @@ def test_ctrl_c_does_not_wait_for_a_broker_that_is_gone(tmp_path_factory: pytest
         for process in (producer, consumer):
             time.sleep(0.2)
             process.send_signal(signal.SIGINT)
-            _, stderr = process.communicate(timeout=60)
+            _, stderr = process.communicate(timeout=100)
             assert process.returncode == 130
             assert b"Traceback" not in stderr
 
@@ -231,7 +231,7 @@ def test_one_acknowledged_record_is_singular(warmlog: CommandLine, made: str) ->
     producer.stdin.write(b"a:1\n")
     producer.stdin.flush()
     succeeded(warmlog("consume", made, "--count", "1"))
-    _, stderr = producer.communicate(b"no separator\n", timeout=60)
+    _, stderr = producer.communicate(b"no separator\n", timeout=100)
     assert b"line 2 has no separator ':'" in stderr
     assert b"1 record was acknowledged before that" in stderr
 
@@ -319,7 +319,7 @@ def test_tail_can_be_followed(commands: CommandLine) -> None:
     succeeded(commands("produce", "followed", given=b"4\n"))
     assert consumer.stdout.readline() == b"4\n"
     consumer.send_signal(signal.SIGINT)
-    consumer.communicate(timeout=60)
+    consumer.communicate(timeout=100)
     assert consumer.returncode == 130
 
 
@@ -342,7 +342,7 @@ def test_a_broker_that_is_away_is_no_end(tmp_path: Path) -> None:
             for further in signals[1:]:
                 time.sleep(1)
                 os.kill(broker.pid, further)
-            stdout, stderr = consumer.communicate(timeout=60)
+            stdout, stderr = consumer.communicate(timeout=100)
             assert consumer.returncode == exit_code, stderr
             assert stdout.endswith(b"%d\n" % (count - 1)) == (exit_code == 0)
             assert (b"warmlog: error: no connection to broker" in stderr) == (exit_code == 1)

@@ -138,7 +138,7 @@ def test_consume_says_that_it_waits_for_a_transaction(warmlog: CommandLine, fill
         assert f"waiting for the end of transactions: {filled}-0 from offset 3 on: {hanging}" in told
         abort(warmlog, hanging)
         succeeded(warmlog("produce", filled, "--partition", "0", given=b"after\n"))
-        printed, _ = waits.communicate(timeout=60)
+        printed, _ = waits.communicate(timeout=180)
         assert printed == b"value\n" * 3 + b"after\n"
     finally:
         waits.kill()

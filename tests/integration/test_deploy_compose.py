@@ -80,7 +80,7 @@ def test_promtool_accepts_the_configuration_of_prometheus(tmp_path: Path) -> Non
     for target, source in mounts("prometheus").items():
         shutil.copy(source, tmp_path / target.name)
     done = subprocess.run(
-        ["promtool", "check", "config", tmp_path / "prometheus.yml"], capture_output=True, text=True, timeout=60
+        ["promtool", "check", "config", tmp_path / "prometheus.yml"], capture_output=True, text=True, timeout=180
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

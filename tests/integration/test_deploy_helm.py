@@ -54,7 +54,7 @@ def called(command: str, values: dict[str, Any], directory: Path) -> "subprocess
     given = directory / "values.yaml"
     given.write_text(yaml.safe_dump(values))
     arguments = ["helm", command, *(["--strict"] if command == "lint" else ["logs"]), CHART, "--values", given]
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=180, check=False)
 
 
 def rendered(values: dict[str, Any], directory: Path) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def test_its_settings_are_those_of_a_broker(tmp_path: Path, values: dict[str, An
         env={"PATH": os.environ["PATH"], **environment(container)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert shown.returncode == 0, shown.stderr
@@ -175,7 +175,7 @@ def test_the_first_user_is_added_once_can_log_in_and_does_not_return_when_it_is_
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
     def start() -> None:
-        subprocess.run([shell, option, script], env={**os.environ, "PATH": path}, check=True, timeout=60)
+        subprocess.run([shell, option, script], env={**os.environ, "PATH": path}, check=True, timeout=180)
 
     start()
     start()

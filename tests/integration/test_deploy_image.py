@@ -95,10 +95,10 @@ def test_entry_point_and_health_check_are_exec_forms_that_work(tmp_path: Path) -
     check = [part.replace("127.0.0.1:9464", admin) for part in program(exec_form(health_check))]
     assert admin in check[-1]
     with EntryPoint(tmp_path / "data", exec_form(entry_point), admin) as broker:
-        healthy = subprocess.run(check, capture_output=True, text=True, timeout=60, check=False)
+        healthy = subprocess.run(check, capture_output=True, text=True, timeout=180, check=False)
         assert healthy.returncode == 0, healthy.stderr
         assert broker.terminate() == 0
-        ill = subprocess.run(check, capture_output=True, text=True, timeout=60, check=False)
+        ill = subprocess.run(check, capture_output=True, text=True, timeout=180, check=False)
         assert ill.returncode == 1
 
 

@@ -82,7 +82,7 @@ def test_each_alert_has_a_test() -> None:
     "arguments", [["check", "config", CONFIG], ["check", "rules", RULES], ["test", "rules", RULES_TEST]]
 )
 def test_promtool_accepts(arguments: list[str | Path]) -> None:
-    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -277,5 +277,5 @@ def test_a_fork_that_ends_leaves_the_broker_and_its_directory(closes: bool) -> N
     )
     warnings = "ignore:This process:DeprecationWarning"  # Python 3.12 warns of a fork with threads
     command = [sys.executable, "-W", warnings, "-c", code]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert (ended.stdout, ended.stderr) == ("7 True\nclosed\n", "")

@@ -76,7 +76,7 @@ def java(home: Path, version: str) -> Path:
 def java_home(home: Path) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"JAVA_HOME": str(home)}
     return subprocess.run(
-        [ROOT / "tools" / "java-home"], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [ROOT / "tools" / "java-home"], env=environment, capture_output=True, text=True, timeout=180, check=False
     )
 
 
@@ -102,7 +102,7 @@ def test_what_cannot_be_installed_is_said_in_one_line(tmp_path: Path) -> None:
         env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert refused.returncode == 1

@@ -519,7 +519,7 @@ thread.join()
 Ending()
 asyncio.run(main())
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=True)
     warning, thread, unraisable, callback = lines_of(ended.stderr)
     assert (warning["level"], warning["logger"]) == ("warning", "py.warnings")
     assert "a warning of Python" in warning["message"]

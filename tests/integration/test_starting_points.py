@@ -218,7 +218,7 @@ asyncio.run(main())
             process.send_signal(signal.SIGINT)
             interrupted_s = time.monotonic()
             try:
-                _, stderr = process.communicate(timeout=60)
+                _, stderr = process.communicate(timeout=180)
             finally:
                 process.kill()
                 if fault is signal.SIGSTOP:

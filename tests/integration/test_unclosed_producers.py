@@ -55,7 +55,7 @@ async def create(broker: BrokerProcess, topic: str) -> None:
 async def test_records_of_an_unclosed_producer_are_sent_as_asyncio_run_ends(broker: BrokerProcess, topic: str) -> None:
     await create(broker, topic)
     command = [sys.executable, "-W", "always", "-c", UNCLOSED, broker.address, topic]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)  # noqa: ASYNC221
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)  # noqa: ASYNC221
     async with warmlog.Consumer(broker.address, topics=[topic]) as consumer:
         assert len([record async for record in consumer.records(until="latest")]) == 100
     assert "ResourceWarning: unclosed <warmlog.producer.producer.Producer" in ended.stderr
@@ -88,7 +88,7 @@ def interrupted(own_broker: BrokerProcess, where: str) -> str:
         time.sleep(0.3)  # the producer is waiting for its broker then
         began_s = time.monotonic()
         process.send_signal(signal.SIGINT)
-        ended_s, errors = process.communicate(timeout=60)
+        ended_s, errors = process.communicate(timeout=180)
     assert float(ended_s) - began_s < 20, errors
     assert process.returncode != 0
     return errors

@@ -78,7 +78,7 @@ def test_a_kafka_is_asked_then_stopped_then_taken_over(kafka: KafkaServer, tmp_p
     assert adopting.stderr is not None
     assert b"Kafka's settings are known; waiting:" in adopting.stderr.readline()
     kafka.stop()
-    out, err = adopting.communicate(timeout=60)
+    out, err = adopting.communicate(timeout=180)
     assert adopting.returncode == 0, err
     assert out.count(b"offsets 0 to 0") == 4
     assert b"compaction are off until you set them: plain" in err

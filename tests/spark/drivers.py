@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 """A session of its own has to start."""
 
 PREAMBLE = """

@@ -32,8 +32,8 @@ from warmlog.spark.options.read_options import PlanLimits, Retries
 from warmlog_protocol.messages import IsolationLevel
 
 DAY_MS = 86_400_000
-WAIT_S = 180.0
-LONG_WAIT_S = 300.0
+WAIT_S = 600.0
+LONG_WAIT_S = 900.0
 """A session of its own has to start."""
 
 

@@ -22,7 +22,7 @@ from lost_end import create, lose_end, produce
 from spark.drivers import kill_while_streaming
 from spark.topics import Record, Topics
 
-WAIT_S = 180.0
+WAIT_S = 600.0
 
 
 def fill(topics: Topics, topic: str, partition: int, first: int, count: int) -> None:

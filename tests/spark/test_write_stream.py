@@ -20,7 +20,7 @@ from spark.reading import committed as committed_values
 from spark.reading import read_back
 from spark.topics import Topics
 
-WAIT_S = 180.0
+WAIT_S = 600.0
 
 
 def counted(broker: BrokerProcess, topic: str) -> Counter[bytes | None]:

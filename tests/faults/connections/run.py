@@ -15,7 +15,7 @@ from warmlog_broker.runtime import malloc as allocator
 from wire_client import WireClient
 
 ROUNDS = 2
-SETTLE_S = 10.0
+SETTLE_S = 40.0
 KEPT_BYTES = 8 * 2**20
 """What may stay more after a round than after the one before: malloc gives back whole pages only."""
 KEPT_DESCRIPTORS = 8

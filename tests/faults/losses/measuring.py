@@ -34,8 +34,8 @@ SEGMENT_BYTES = "262144"
 PAUSE_S = 0.002
 NO_SYNCFS = 1_000_000
 GONE = (ConnectionEnded, OSError, ApiError)
-JOIN_TIMEOUT_S = 30.0
-PROBE_TIMEOUT_S = 10.0
+JOIN_TIMEOUT_S = 100.0
+PROBE_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)

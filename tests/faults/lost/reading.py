@@ -21,7 +21,7 @@ from warmlog.ranges.range_reader import read_ranges
 from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog.ranges.resolve import Loss
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 COLUMNS = ["partition", "offset", "value"]
 TOLD = re.compile(rb"^warmlog: skipped: \w+-(\d+), offsets (\d+) to (\d+): ", re.MULTILINE)
 

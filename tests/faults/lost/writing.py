@@ -26,7 +26,7 @@ SETTINGS = {
     PLAIN: {},
     COMPACTED: {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"},
 }
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 
 
 class Case(NamedTuple):

@@ -12,7 +12,7 @@ from typing import IO, Any, Self
 
 from broker_process import BrokerProcess
 
-MOUNT_TIMEOUT_S = 60.0
+MOUNT_TIMEOUT_S = 180.0
 TESTS = Path(__file__).parents[2]
 
 

@@ -125,7 +125,7 @@ def test_without_metadata_a_hint_names_the_clone() -> None:
 
 def test_without_pyarrow_arrow_reader_says_what_to_install() -> None:
     program = "import sys; sys.modules['pyarrow'] = None; from warmlog.ranges.arrow_reader import arrow_reader"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=180)
     assert "Arrow needs numpy and pyarrow: pip install" in done.stderr.splitlines()[-1]
 
 

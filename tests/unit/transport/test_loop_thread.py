@@ -220,7 +220,7 @@ threading.Thread(target=thread.call, args=[lambda: asyncio.sleep(60)], daemon=Tr
 
 
 def test_a_call_works_as_the_program_ends_and_one_of_a_daemon_thread_keeps_it_from_nothing() -> None:
-    ended = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=180)
     assert (ended.returncode, ended.stdout) == (0, "value\n"), ended.stderr
 
 

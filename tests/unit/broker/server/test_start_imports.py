@@ -94,7 +94,7 @@ sys.exit(main(["--data-dir", sys.argv[1], "--listen", "127.0.0.1:0"]))
 
 def test_a_broker_that_serves_collects_its_garbage(tmp_path: Path) -> None:
     command = [sys.executable, "-c", COLLECTING, str(tmp_path / "data")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "collects again\n"
     assert "ready, listening" in done.stderr

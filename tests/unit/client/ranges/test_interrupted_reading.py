@@ -189,6 +189,6 @@ print(next(reading).num_rows)
 def test_a_program_ends_that_leaves_a_reader_open() -> None:
     with ScriptedBroker(log_of(300)) as broker:
         command = [sys.executable, "-c", LEFT_OPEN, broker.address]
-        done = subprocess.run(command, timeout=60, capture_output=True, text=True)
+        done = subprocess.run(command, timeout=180, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout) > 0

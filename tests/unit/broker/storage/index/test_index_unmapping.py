@@ -71,7 +71,7 @@ print("alive")
 
 def run(program: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True, timeout=180
     )
 
 

@@ -231,6 +231,6 @@ def test_an_index_may_be_cut_and_unmapped_while_the_keeper_reads_it(tmp_path: Pa
         [sys.executable, "-c", CUTS_UNDER_THE_KEEPER, str(tmp_path / "index")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "alive\n", "")
