@@ -99,6 +99,7 @@ class Accumulator:
         self._is_replaying = False
         self._age_check = AgeCheck(options.expired)
         self._lingering: deque[tuple[float, ProducerBatch]] = deque()
+        """The open batches that are not due, and some that were closed, with the end of their linger."""
         self.next_look_at = math.inf
         """When to call `look` at the latest: a linger or a delivery timeout may be over then."""
 
@@ -323,8 +324,8 @@ class Accumulator:
 
     def mark_all_due(self) -> None:
         """Have every open batch sent now."""
-        for batch in self.incomplete:
-            self.mark_due(batch)
+        while self._lingering:
+            self.mark_due(self._lingering.popleft()[1])
 
     def look(self, now: float) -> list[ProducerBatch]:
         """Have the open batches sent whose linger is over. Return those whose delivery timeout is over, oldest first.
