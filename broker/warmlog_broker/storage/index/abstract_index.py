@@ -454,7 +454,7 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
 def _is_hole_from(descriptor: int, position: int) -> bool:
     """Whether the file has nothing but zeros from `position` on, as far as a look at its blocks can tell."""
     block_end = position + -position % _BLOCK_BYTES
-    if any(os.pread(descriptor, block_end - position, position)):
+    if os.pread(descriptor, block_end - position, position).strip(b"\0"):
         return False
     try:
         os.lseek(descriptor, block_end, os.SEEK_DATA)

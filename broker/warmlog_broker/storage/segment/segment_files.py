@@ -34,7 +34,8 @@ def base_offsets_in(directory: Path) -> list[int]:
         names = os.listdir(directory)  # noqa: PTH208 - a start after a crash asks for each partition
     except OSError:
         return []
-    return sorted(base_offset for base_offset, kind in map(split_name, names) if kind == LOG_KIND)
+    logs = [split_name(name) for name in names if name.endswith(LOG_KIND)]
+    return sorted(base_offset for base_offset, kind in logs if kind == LOG_KIND)
 
 
 class DelayedDeletions:
