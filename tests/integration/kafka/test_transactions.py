@@ -279,9 +279,9 @@ def test_trap_16_an_offset_of_an_open_transaction_is_unstable_for_those_who_ask(
         unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
         assert producer.add_offsets("trap-16-stable") == 0
         assert producer.commit_offset("trap-16-stable", "pending", offset) == 0
-        assert fetched("pending", needs_stable=True) == (0, [("pending", -1, unstable)])
-        assert fetched("settled", needs_stable=True) == (0, [("settled", -1, 0)])
-        assert fetched(needs_stable=True) == (unstable, [])
+        each = [("pending", -1, unstable), ("settled", -1, 0)]
+        assert fetched("pending", "settled", needs_stable=True) == (0, each)
+        assert fetched(needs_stable=True) == (0, [(name, -1, unstable) for name, *_ in expected])
         assert fetched(needs_stable=False) == (0, expected)
         assert producer.end(commits=True) == 0
         assert fetched(needs_stable=True) == fetched("pending", needs_stable=True) == (0, [("pending", offset, 0)])

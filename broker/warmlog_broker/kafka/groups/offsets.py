@@ -8,7 +8,7 @@ from warmlog_broker.kafka.responses import Result, answered
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import RequestContext, Response
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import ApiError, ErrorCode, TopicAuthorizationFailed, UnstableOffsetCommit
+from warmlog_protocol.errors import ApiError, ErrorCode, TopicAuthorizationFailed
 from warmlog_protocol.kafka.schema import API, NO_UUID
 
 MANY_GROUPS_FROM = 8
@@ -72,15 +72,14 @@ async def _of_group(kafka: Kafka, context: RequestContext, request: Any, group: 
     """Return the offsets of a group. Its topics and partitions have the same fields in all versions."""
     wanted = None if group.topics is None else [_wanted(kafka, request, topic) for topic in group.topics]
     known = None if wanted is None else [each for each, code in wanted if each.topic_id and not code]
-    message = m.OffsetFetchRequest(
-        group.group_id, known, group.member_id or "", group.member_epoch, needs_stable=request.require_stable
-    )
+    member = group.member_id or "", group.member_epoch
+    message = m.OffsetFetchRequest(group.group_id, known, *member, request.require_stable, tells_unstable=True)
     refusal = ErrorCode.NONE
     found: Iterator[m.FetchedOffset] = iter(())
     try:
         found = iter((await kafka.ask(context, message)).partitions)
     except ApiError as error:
-        if wanted is None or not isinstance(error, TopicAuthorizationFailed | UnstableOffsetCommit):
+        if wanted is None or not isinstance(error, TopicAuthorizationFailed):
             return _Fetched.OffsetFetchResponseGroup(group.group_id, error_code=error.code)
         refusal = error.code
     topics: dict[tuple[str, bytes], list[Any]] = {}
@@ -108,7 +107,7 @@ def _wanted(kafka: Kafka, request: Any, topic: Any) -> tuple[m.TopicPartitions, 
 
 
 def _part(each: m.FetchedOffset) -> Any:
-    return _Part(each.partition, each.offset, each.leader_epoch, each.metadata)
+    return _Part(each.partition, each.offset, each.leader_epoch, each.metadata, each.error_code)
 
 
 def offset_delete(kafka: Kafka, context: RequestContext, request: Any) -> Response:

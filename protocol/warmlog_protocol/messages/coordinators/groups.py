@@ -136,7 +136,8 @@ class OffsetFetchRequest(Message, frozen=True):
     """Ask for committed offsets of these partitions, or of all that have one (None).
 
     A member gives its id and epoch, and is refused if they are no longer valid. UNSTABLE_OFFSET_COMMIT for a member, or
-    with `needs_stable`, while an open transaction commits an offset of any of these.
+    with `needs_stable`, while an open transaction commits an offset of any of these; with `tells_unstable` only these
+    partitions have that error.
     """
 
     group: str
@@ -144,6 +145,7 @@ class OffsetFetchRequest(Message, frozen=True):
     member_id: str = ""
     member_epoch: Int32 = NO_MEMBER_EPOCH
     needs_stable: bool = False
+    tells_unstable: bool = False
 
 
 class FetchedOffset(Message, frozen=True):
@@ -156,6 +158,7 @@ class FetchedOffset(Message, frozen=True):
     leader_epoch: int
     metadata: str
     committed_at_ms: int
+    error_code: int = 0
 
 
 class OffsetFetchResponse(Message, frozen=True):

@@ -214,12 +214,23 @@ def fetch_offsets(groups: Groups, request: m.OffsetFetchRequest) -> m.OffsetFetc
             )
     offsets = group.offsets if group else {}
     wanted = [(PartitionId(t.topic_id, number), t.topic) for t in request.partitions or () for number in t.partitions]
+    unstable: set[PartitionId] = set()
     if group is not None and (request.member_id or request.needs_stable):
-        check_stable(group, None if request.partitions is None else (partition for partition, _ in wanted))
+        if request.tells_unstable:
+            unstable = unstable_partitions(group)
+        else:
+            check_stable(group, None if request.partitions is None else (partition for partition, _ in wanted))
     if request.partitions is None:
-        by_name = sorted(offsets.items(), key=lambda item: (item[1].topic, item[0]))
-        return m.OffsetFetchResponse([_fetched(partition, value) for partition, value in by_name])
-    return m.OffsetFetchResponse([_fetched(each, offsets.get(each) or _nothing(topic)) for each, topic in wanted])
+        found = sorted(offsets.items(), key=lambda item: (item[1].topic, item[0]))
+    else:
+        found = [(each, offsets.get(each) or _nothing(topic)) for each, topic in wanted]
+    return m.OffsetFetchResponse(
+        [_unstable(each, value.topic) if each in unstable else _fetched(each, value) for each, value in found]
+    )
+
+
+def _unstable(partition: PartitionId, topic: str) -> m.FetchedOffset:
+    return replace(_fetched(partition, _nothing(topic)), error_code=errors.ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 def _fetched(partition: PartitionId, value: OffsetValue) -> m.FetchedOffset:
@@ -403,11 +414,16 @@ def _check_coordinator(group: str, producer_id: int, present: PendingValue | Non
         )
 
 
+def unstable_partitions(group: Group) -> set[PartitionId]:
+    """Return the partitions of which open transactions commit an offset."""
+    return {PartitionId(each.topic_id, each.partition) for value in group.pending.values() for each in value.offsets}
+
+
 def check_stable(group: Group, partitions: Iterable[PartitionId] | None) -> None:
     """Raise UnstableOffsetCommit if an open transaction commits an offset of any of `partitions`, or any (None)."""
     if not group.pending:
         return
-    pending = {PartitionId(each.topic_id, each.partition) for value in group.pending.values() for each in value.offsets}
+    pending = unstable_partitions(group)
     unstable = sorted(pending if partitions is None else pending.intersection(partitions))
     if unstable:
         raise errors.UnstableOffsetCommit(
