@@ -13,10 +13,10 @@ from etcd_process import EtcdProcess
 from warmlog import Admin
 from warmlog.cli.app import build_program
 from warmlog_broker.cluster.keys import FEATURE_LEVEL, Keys
+from warmlog_broker.cluster.operating import alone_in, exclude
 from warmlog_broker.cluster.view import View
 from warmlog_broker.etcd.client import EtcdClient
 from warmlog_broker.tools.cluster.init import create_cluster
-from warmlog_broker.tools.cluster.orders import alone_in, exclude
 from warmlog_protocol import messages as m
 from wire_client import WireClient
 

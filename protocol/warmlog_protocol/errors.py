@@ -94,8 +94,12 @@ class ErrorCode(IntEnum):
     UNKNOWN_LEADER_EPOCH = 75
     OFFSET_NOT_AVAILABLE = 78
     MEMBER_ID_REQUIRED = 79
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
@@ -231,6 +235,22 @@ class InvalidReplicationFactor(ApiError, code=ErrorCode.INVALID_REPLICATION_FACT
 
 class InvalidReplicaAssignment(ApiError, code=ErrorCode.INVALID_REPLICA_ASSIGNMENT):
     """The assignment of replicas to brokers is not possible."""
+
+
+class NoReassignmentInProgress(ApiError, code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS):
+    """The partition is not moved to other brokers, so there is nothing to take back."""
+
+
+class ElectionNotNeeded(ApiError, code=ErrorCode.ELECTION_NOT_NEEDED):
+    """The partition has the leader already that an election would give it."""
+
+
+class PreferredLeaderNotAvailable(ApiError, code=ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE):
+    """The first replica of the partition is not in sync, or its broker is away."""
+
+
+class EligibleLeadersNotAvailable(ApiError, code=ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE):
+    """No broker that has a replica of the partition is there."""
 
 
 class InvalidConfig(ApiError, code=ErrorCode.INVALID_CONFIG):

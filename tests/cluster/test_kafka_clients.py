@@ -1,18 +1,23 @@
-"""A client of Kafka at three brokers while one is killed: it finds leaders and coordinators by its own requests."""
+"""Clients of Kafka at three brokers: they find leaders and coordinators by themselves, and administer the cluster."""
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka import admin as of_kafka
 
+import kafka
 from broker_process import port_to_keep
-from cluster_processes import ClusterProcesses
+from cluster_processes import ClusterProcesses, ask, run
 from etcd_process import needs_etcd
 from kafka_client import KafkaClient, rows
+from waiting import wait_until
 from warmlog.blocking import Admin
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ErrorCode
@@ -190,3 +195,194 @@ def test_offsets_of_a_transaction_come_to_the_coordinator_of_the_group(cluster: 
     consumer.close()
     with Admin(cluster.addresses) as admin:
         assert admin.committed_offsets(group)["copied", 0].offset == 5
+
+
+# --- administration: librdkafka's admin client and kafka-python's
+
+TOPIC, BROKER = of_kafka.ConfigResource.Type.TOPIC, of_kafka.ConfigResource.Type.BROKER
+SET, DELETE = of_kafka.AlterConfigOpType.SET, of_kafka.AlterConfigOpType.DELETE
+PREFERRED, UNCLEAN = confluent_kafka.ElectionType.PREFERRED, confluent_kafka.ElectionType.UNCLEAN
+
+
+@pytest.fixture
+def admin(servers: str) -> of_kafka.AdminClient:
+    return of_kafka.AdminClient({"bootstrap.servers": servers})
+
+
+@pytest.fixture
+def python_admin(servers: str) -> Iterator[kafka.KafkaAdminClient]:
+    client = kafka.KafkaAdminClient(bootstrap_servers=servers)
+    yield client
+    client.close()
+
+
+def codes(futures: dict[Any, Any]) -> dict[Any, int]:
+    """The error codes of an admin client's results, 0 for none."""
+    found = {}
+    for name, future in futures.items():
+        try:
+            future.result(PATIENCE_S)
+            found[name] = 0
+        except confluent_kafka.KafkaException as error:
+            found[name] = error.args[0].code()
+    return found
+
+
+def chosen(name: str, replicas: list[list[int]], **config: str) -> of_kafka.NewTopic:
+    return of_kafka.NewTopic(name, len(replicas), replica_assignment=replicas, config=config)
+
+
+def create(admin: of_kafka.AdminClient, replicas: dict[str, list[list[int]]], **config: str) -> None:
+    new = [chosen(name, nodes, **config) for name, nodes in replicas.items()]
+    assert set(codes(admin.create_topics(new)).values()) == {0}
+
+
+def replicas_of(admin: of_kafka.AdminClient, topic: str) -> list[list[int]]:
+    partitions = admin.list_topics(topic, PATIENCE_S).topics[topic].partitions
+    return [partitions[number].replicas for number in range(len(partitions))]
+
+
+def leader_of(admin: of_kafka.AdminClient, topic: str) -> int:
+    leader: int = admin.list_topics(topic, PATIENCE_S).topics[topic].partitions[0].leader
+    return leader
+
+
+def elect(admin: of_kafka.AdminClient, kind: confluent_kafka.ElectionType, topic: str) -> int:
+    partition = confluent_kafka.TopicPartition(topic, 0)
+    (error,) = admin.elect_leaders(kind, [partition]).result(PATIENCE_S).values()
+    return 0 if error is None else error.code()
+
+
+def setting(admin: of_kafka.AdminClient, kind: Any, name: str, key: str) -> str:
+    (future,) = admin.describe_configs([of_kafka.ConfigResource(kind, name)]).values()
+    value: str = future.result(PATIENCE_S)[key].value
+    return value
+
+
+def alter(admin: of_kafka.AdminClient, node: int, key: str, operation: Any, value: str | None = None) -> None:
+    entry = of_kafka.ConfigEntry(key, value, incremental_operation=operation)
+    resource = of_kafka.ConfigResource(BROKER, str(node), incremental_configs=[entry])
+    assert list(codes(admin.incremental_alter_configs([resource])).values()) == [0]
+
+
+def test_topics_get_the_replicas_that_admin_clients_ask_for(admin: of_kafka.AdminClient) -> None:
+    new = [
+        of_kafka.NewTopic("default"),
+        of_kafka.NewTopic("two", 2, 2, config={"min.insync.replicas": "1"}),
+        chosen("chosen", [[3, 1], [2, 3]]),
+        of_kafka.NewTopic("many", 1, 4),
+        chosen("elsewhere", [[1, 9]]),
+    ]
+    assert codes(admin.create_topics(new)) == {
+        "default": 0,
+        "two": 0,
+        "chosen": 0,
+        "many": ErrorCode.INVALID_REPLICATION_FACTOR,
+        "elsewhere": ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    }
+    more = {
+        "chosen": of_kafka.NewPartitions("chosen", 3, replica_assignment=[[1, 2]]),
+        "two": of_kafka.NewPartitions("two", 3, replica_assignment=[[1]]),
+        "default": of_kafka.NewPartitions("default", 2),
+    }
+    added = {name: codes(admin.create_partitions([each]))[name] for name, each in more.items()}
+    assert added == {"chosen": 0, "two": ErrorCode.INVALID_REPLICA_ASSIGNMENT, "default": 0}
+    wait_until(lambda: replicas_of(admin, "chosen") == [[3, 1], [2, 3], [1, 2]])
+    wait_until(lambda: [len(each) for each in replicas_of(admin, "default")] == [3, 3])
+    assert [len(each) for each in replicas_of(admin, "two")] == [2, 2]
+    assert [setting(admin, TOPIC, name, "min.insync.replicas") for name in ("default", "two")] == ["2", "1"]
+
+
+def test_each_broker_has_its_own_settings_and_directories(
+    cluster: ClusterProcesses, admin: of_kafka.AdminClient, python_admin: kafka.KafkaAdminClient
+) -> None:
+    described = admin.describe_cluster().result(PATIENCE_S)
+    assert {each.id: each.rack for each in described.nodes} == {node: f"r{node}" for node in cluster.brokers}
+    assert described.controller.id in cluster.brokers
+    assert [setting(admin, BROKER, node, "broker.id") for node in "123"] == ["1", "2", "3"]
+    assert setting(admin, BROKER, "2", "default.replication.factor") == "3"
+    for node in (2, 3):
+        alter(admin, node, "num.partitions", SET, str(node))
+    assert [setting(admin, BROKER, node, "num.partitions") for node in "123"] == ["1", "2", "3"]
+    with KafkaClient(str(cluster.brokers[1].settings["kafka.listen"])) as client:
+        other = API["DescribeConfigs"].request.DescribeConfigsResource(4, "2", None)
+        (of_other,) = client.call("DescribeConfigs", 4, resources=[other]).results
+        request = API["IncrementalAlterConfigs"].request
+        all_brokers = request.AlterConfigsResource(4, "", [request.AlterableConfig("num.partitions", 0, "5")])
+        (of_all,) = client.call("IncrementalAlterConfigs", 1, resources=[all_brokers]).responses
+    for refused in (of_other, of_all):
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        assert "each broker" in refused.error_message
+    create(admin, {"placed": [[1, 3]]})
+
+    def holders() -> set[int]:
+        found = python_admin.describe_log_dirs({"placed": [0]})
+        return {each["broker"] for each in found if any(directory["topics"] for directory in each["log_dirs"])}
+
+    wait_until(lambda: holders() == {1, 3})
+
+
+def test_partitions_are_moved_and_a_move_is_taken_back(
+    cluster: ClusterProcesses, admin: of_kafka.AdminClient, python_admin: kafka.KafkaAdminClient, servers: str
+) -> None:
+    create(admin, {"moved": [[1]]})
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "batch.num.messages": 1})
+    for _ in range(4):  # more than one fetch of a follower brings
+        producer.produce("moved", os.urandom(900_000))
+    assert producer.flush(PATIENCE_S) == 0
+    alter(admin, 3, "follower.replication.throttled.rate", SET, "1")
+    part = kafka.TopicPartition("moved", 0)
+    assert python_admin.alter_partition_reassignments({part: [3]}) == {part: None}
+    moves = {part: {"replicas": [3, 1], "adding_replicas": [3], "removing_replicas": [1]}}
+    assert python_admin.list_partition_reassignments() == moves
+    assert python_admin.list_partition_reassignments({"moved": [1]}) == {}
+    assert python_admin.alter_partition_reassignments({part: None}) == {part: None}
+    wait_until(lambda: python_admin.list_partition_reassignments() == {})
+    assert replicas_of(admin, "moved") == [[1]]
+    alter(admin, 3, "follower.replication.throttled.rate", DELETE)
+    assert python_admin.alter_partition_reassignments({part: [3, 2]}) == {part: None}
+    wait_until(lambda: python_admin.list_partition_reassignments() == {})
+    wait_until(lambda: replicas_of(admin, "moved") == [[3, 2]])
+    for nodes, code in ((None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS), ([1, 9], ErrorCode.INVALID_REPLICA_ASSIGNMENT)):
+        assert python_admin.alter_partition_reassignments({part: nodes})[part].errno == code
+    with KafkaClient(str(cluster.brokers[1].settings["kafka.listen"])) as client:
+        request = API["AlterPartitionReassignments"].request
+        topics = [request.ReassignableTopic("moved", [request.ReassignablePartition(0, [1])])]
+        fields = {"topics": topics, "allow_replication_factor_change": False}
+        (told,) = client.call("AlterPartitionReassignments", 1, **fields).responses
+    assert told.partitions[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_leaders_are_elected(cluster: ClusterProcesses, admin: of_kafka.AdminClient, servers: str) -> None:
+    """The last one loses a record, as was asked for."""
+
+    def is_away(node: int) -> bool:
+        return {row["node"]: row["state"] for row in ask(cluster, "brokers")}[node] == "away"
+
+    create(admin, {"first": [[3, 1]], "lone": [[3]], "lossy": [[2, 3]]}, **{"min.insync.replicas": "1"})
+    run(cluster, "elect", "first", "0", "--leader", "1")
+    assert elect(admin, PREFERRED, "first") in (0, ErrorCode.ELECTION_NOT_NEEDED), "it goes back by itself, too"
+    wait_until(lambda: leader_of(admin, "first") == 3)
+    for kind in (PREFERRED, UNCLEAN):
+        assert elect(admin, kind, "first") == ErrorCode.ELECTION_NOT_NEEDED
+    assert elect(admin, PREFERRED, "nowhere") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    cluster.brokers[3].kill()
+    wait_until(lambda: is_away(3))
+    wait_until(lambda: leader_of(admin, "first") == 1)
+    assert elect(admin, PREFERRED, "first") == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert elect(admin, UNCLEAN, "lone") == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    with KafkaClient(str(cluster.brokers[1].settings["kafka.listen"])) as client:
+        wanted = [API["Metadata"].request.MetadataRequestTopic(name="first")]
+        (told,) = client.call("Metadata", 12, topics=wanted).topics
+    assert told.partitions[0].offline_replicas == [3]
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+    producer.produce("lossy", b"lost")
+    assert producer.flush(PATIENCE_S) == 0
+    cluster.brokers[2].kill()
+    wait_until(lambda: is_away(2))
+    cluster.brokers[3].start()
+    wait_until(lambda: not is_away(3))
+    assert leader_of(admin, "lossy") == -1
+    assert elect(admin, UNCLEAN, "lossy") == 0
+    assert leader_of(admin, "lossy") == 3
+    cluster.brokers[2].start()

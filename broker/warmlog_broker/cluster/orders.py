@@ -13,9 +13,10 @@ from warmlog_broker.cluster.data_path.driver import Driver
 from warmlog_broker.cluster.data_path.replicas import Replicas
 from warmlog_broker.cluster.keys import OrderValue, to_bytes
 from warmlog_broker.cluster.records import PartitionKey
-from warmlog_broker.cluster.store import DEFAULT_REPLICAS, wanted_min_isr
+from warmlog_broker.cluster.store import wanted_min_isr
 from warmlog_broker.cluster.view import View
 from warmlog_broker.etcd.coordination import ChangedAt, Coordination, CoordinationError, Delete, Put
+from warmlog_broker.metadata.store import DEFAULT_REPLICAS
 from warmlog_broker.replication import events as ev
 from warmlog_broker.replication.placement import grown
 from warmlog_broker.replication.reassignment import preferred_leader
@@ -30,10 +31,10 @@ _log = logging.getLogger(__name__)
 
 
 def is_done(order: OrderValue, record: PartitionRecord) -> bool:
-    """Return whether a partition is as an operator has wanted it."""
+    """Return whether a partition, which has a leader, is as an operator has wanted it."""
     if order.replicas is not None:
         return record.replicas == order.replicas and not record.adding and not record.removing
-    return record.recovering == order.nonce if order.recover is not None else record.leader == order.leader
+    return order.recover is not None or record.leader == order.leader
 
 
 class Orders:
@@ -75,7 +76,8 @@ class Orders:
         order, seen = self._view.orders.get(key), self._view.records.get(key)
         if order is None or seen is None or self._view.frozen:
             return
-        if seen.record.leader == self._view.node and is_done(order, seen.record):
+        leads = seen.record.leader == self._view.node and self._view.node in self._view.brokers
+        if leads and is_done(order, seen.record):
             name = self._view.keys.order(*key)
             await self._change(name, Delete(name))
 

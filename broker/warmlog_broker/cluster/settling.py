@@ -11,10 +11,22 @@ import time
 from collections.abc import Sequence
 
 from warmlog_broker.cluster.keys import author_of
-from warmlog_broker.etcd.coordination import Compare, Coordination, Delete, Failed, Operation, Put, Succeeded
+from warmlog_broker.cluster.view import View
+from warmlog_broker.etcd.coordination import (
+    Compare,
+    Coordination,
+    CoordinationError,
+    Delete,
+    Failed,
+    Operation,
+    Put,
+    Succeeded,
+)
 from warmlog_broker.replication.record import Author
-from warmlog_protocol.errors import RequestTimedOut
+from warmlog_protocol.errors import RequestTimedOut, StorageError
 
+OUTCOME_TIMEOUT_S = 20.0
+"""A request waits so long for the outcome of its transaction."""
 PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 FOREVER_S = float("inf")
 
@@ -50,6 +62,18 @@ async def settled(
             raise RequestTimedOut(f"whether this was changed is not known, as etcd does not say: {outcome.reason}")
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+async def asked(
+    etcd: Coordination, view: View, by: Author, compares: Sequence[Compare], operations: Sequence[Operation]
+) -> Succeeded | Failed:
+    """As `settled`, for a request: RequestTimedOut after OUTCOME_TIMEOUT_S, StorageError if etcd refuses."""
+    if view.frozen:
+        raise StorageError(f"nothing in the cluster can be changed: etcd has gone back: {view.frozen}")
+    try:
+        return await settled(etcd, by, compares, operations, timeout_s=OUTCOME_TIMEOUT_S)
+    except CoordinationError as error:
+        raise StorageError(f"nothing in the cluster can be changed: {error}") from error
 
 
 def _own(operations: Sequence[Operation], failed: Failed, by: Author) -> Succeeded | Failed:

@@ -8,7 +8,7 @@ The records of a topic are written before the topic, a part at a time, since etc
 until the topic is there. Each part compares the topic too: once it has these partitions, no late one replaces a record.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -27,13 +27,13 @@ from warmlog_broker.cluster.keys import (
     from_bytes,
     to_bytes,
 )
-from warmlog_broker.cluster.settling import new_author, settled
+from warmlog_broker.cluster.records import PartitionKey
+from warmlog_broker.cluster.settling import asked, new_author
 from warmlog_broker.cluster.view import View
 from warmlog_broker.data_dirs.loader import StartRefused
 from warmlog_broker.etcd.coordination import (
     ChangedAt,
     Coordination,
-    CoordinationError,
     Delete,
     Operation,
     Put,
@@ -55,22 +55,17 @@ from warmlog_broker.metadata.metadata_log import (
     UserDeleted,
     UserSecretMade,
 )
-from warmlog_broker.metadata.store import Changed, Version
+from warmlog_broker.metadata.store import NO_CHOICE, Changed, Replicas, Version
 from warmlog_broker.replication import record as records
 from warmlog_broker.replication.placement import place
 from warmlog_broker.replication.record import Author, PartitionRecord
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_protocol.errors import InvalidReplicationFactor, StorageError
 from warmlog_protocol.messages import AclBinding
 
-DEFAULT_REPLICAS = 3
-"""Of a topic for which none are asked: as many, or as many as there are brokers."""
 KEYS_A_TRANSACTION = 50
 """Of records, topics, or resources with rules: etcd takes 128 operations, and a topic is two."""
-OUTCOME_TIMEOUT_S = 20.0
-"""A request waits so long for the outcome of its transaction."""
 TOMBSTONE_MS = 30 * 86_400_000
 """A broker that was away for longer leaves the files of topics that were deleted meanwhile where they are."""
 
@@ -119,14 +114,16 @@ class EtcdStore:
         """As `ClusterStore.version`: etcd's revision."""
         return self.view.revision
 
-    async def commit(self, changes: Sequence[Entry], *, expected: Version | None = None) -> None:
+    async def commit(
+        self, changes: Sequence[Entry], *, expected: Version | None = None, chosen: Mapping[str, Replicas] = NO_CHOICE
+    ) -> None:
         """As `ClusterStore.commit`. RequestTimedOut while the outcome is not known, StorageError if etcd refuses.
 
         All or none, but for topics that are created, and for rules alone: of more than `KEYS_A_TRANSACTION` topics, or
         resources with rules, the first may be changed without the others.
         """
         for part in self._parts(changes):
-            while not await self._committed(part, expected):
+            while not await self._committed(part, expected, chosen):
                 if expected is not None:
                     raise Changed
 
@@ -146,11 +143,13 @@ class EtcdStore:
                 for at in range(0, len(changes), size or 1):
                     yield changes[at : at + size]
 
-    async def _committed(self, changes: Sequence[Entry], expected: Version | None) -> bool:
+    async def _committed(
+        self, changes: Sequence[Entry], expected: Version | None, chosen: Mapping[str, Replicas]
+    ) -> bool:
         """Return whether the changes were applied; the view has what they were compared with, and was not so."""
         plan = Plan(new_author(self.view.node))
         for change in changes:
-            for part in self._records_of(change, expected):
+            for part in self._records_of(change, expected, chosen):
                 if not await self._written(part):
                     return False
             self._plan(plan, change, expected)
@@ -186,13 +185,15 @@ class EtcdStore:
                 )
         self.left_open = frozenset(latest)
 
-    def replication_factor(self, asked: int) -> int:
-        """As `ClusterStore.replication_factor`."""
-        ready = len(self.view.racks())
-        factor = min(DEFAULT_REPLICAS, ready) if asked == -1 else asked
-        if not 1 <= factor <= ready:
-            raise InvalidReplicationFactor(f"{asked} replicas: expected 1 to {ready}, as many brokers are ready")
-        return factor
+    @property
+    def ready(self) -> Collection[int]:
+        """As `ClusterStore.ready`."""
+        return self.view.racks()
+
+    def replication_factor(self, topic: TopicCreated) -> int:
+        """As `ClusterStore.replication_factor`: as many as the first one, which may have been reassigned."""
+        first = self.view.records.get(PartitionKey(topic.topic_id, 0))
+        return topic.replication_factor if first is None else len(first.record.replicas) - len(first.record.removing)
 
     async def reserve_producer_ids(self, count: int) -> int:
         """As `ClusterStore.reserve_producer_ids`."""
@@ -216,23 +217,26 @@ class EtcdStore:
             raise Changed
         return from_bytes(key, item.value, kind)
 
-    def _records_of(self, change: Entry, expected: Version | None) -> Iterator[Plan]:
+    def _records_of(self, change: Entry, expected: Version | None, chosen: Mapping[str, Replicas]) -> Iterator[Plan]:
         """Yield the transactions that must come before the one with `change`. Raises Changed."""
         if isinstance(change, TopicCreated):
-            yield from self._new_records(change, range(change.partitions), expected)
+            yield from self._new_records(change, range(change.partitions), expected, chosen)
         elif isinstance(change, PartitionsAdded):
             if (topic := self.state.topics.get(change.name)) is None:
                 raise Changed
-            yield from self._new_records(topic, range(topic.partitions, change.partitions), expected)
+            topic = replace(topic, replication_factor=self.replication_factor(topic))
+            yield from self._new_records(topic, range(topic.partitions, change.partitions), expected, chosen)
 
-    def _new_records(self, topic: TopicCreated, numbers: range, expected: Version | None) -> Iterator[Plan]:
+    def _new_records(
+        self, topic: TopicCreated, numbers: range, expected: Version | None, chosen: Mapping[str, Replicas]
+    ) -> Iterator[Plan]:
         """Yield transactions with records, applied while the topic is as it is now: only what an earlier addition has
         left is replaced.
         """
         if not numbers:
             return
         unchanged = self._as_read(self.view.keys.topic(topic.name), expected)
-        new = self._first_records(topic, numbers)
+        new = self._first_records(topic, numbers, chosen.get(topic.name, ()))
         for at in range(0, len(numbers), KEYS_A_TRANSACTION):
             plan = Plan(new_author(self.view.node), {unchanged.key: unchanged})
             for number in numbers[at : at + KEYS_A_TRANSACTION]:
@@ -241,15 +245,17 @@ class EtcdStore:
                 plan.operations.append(Put(compare.key, records.to_bytes(replace(new[number], by=plan.by))))
             yield plan
 
-    def _first_records(self, topic: TopicCreated, numbers: range) -> dict[int, PartitionRecord]:
+    def _first_records(self, topic: TopicCreated, numbers: range, chosen: Replicas) -> dict[int, PartitionRecord]:
         """Return the records with which partitions of a topic begin."""
         factor = topic.replication_factor
-        first = int.from_bytes(topic.topic_id[:4])
-        placed = place(self.view.racks(), partitions=numbers.stop, factor=factor, first=first)
+        placed = [tuple(nodes) for nodes in chosen]
+        if not placed:
+            first = int.from_bytes(topic.topic_id[:4])
+            placed = place(self.view.racks(), partitions=numbers.stop, factor=factor, first=first)[numbers.start :]
         min_isr = wanted_min_isr(LogConfig.from_settings(topic.settings, base=self._defaults), factor)
         return {
             number: PartitionRecord(leader=nodes[0], leader_epoch=0, replicas=nodes, isr=nodes, min_isr=min_isr)
-            for number, nodes in zip(numbers, placed[numbers.start :], strict=True)
+            for number, nodes in zip(numbers, placed, strict=True)
         }
 
     def _plan(self, plan: Plan, change: Entry, expected: Version | None) -> None:
@@ -339,12 +345,7 @@ class EtcdStore:
     async def _written(self, plan: Plan) -> bool:
         """Return whether the transaction was applied; the view has what became of its keys."""
         compares = list(plan.compares.values())
-        if self.view.frozen:
-            raise StorageError(f"nothing in the cluster can be changed: etcd has gone back: {self.view.frozen}")
-        try:
-            outcome = await settled(self._etcd, plan.by, compares, plan.operations, timeout_s=OUTCOME_TIMEOUT_S)
-        except CoordinationError as error:
-            raise StorageError(f"nothing in the cluster can be changed: {error}") from error
+        outcome = await asked(self._etcd, self.view, plan.by, compares, plan.operations)
         if isinstance(outcome, Succeeded):
             await self.view.reached(outcome.revision)
             return True

@@ -350,11 +350,6 @@ class EtcdClusterView:
         self._view = view
         self._described = described
 
-    @property
-    def controller_id(self) -> int:
-        """The first broker: any of them takes requests that change the cluster."""
-        return min(self._view.brokers, default=self.node_id)
-
     def brokers(self, listener: str) -> list[BrokerAddress]:
         """As `ClusterView.brokers`: those that have a listener of this name.
 

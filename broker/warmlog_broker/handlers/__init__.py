@@ -19,6 +19,7 @@ _HANDLERS = {
     "describe_client_quotas alter_client_quotas",
     "topics": "create_topics delete_topics alter_topics create_partitions describe_configs alter_broker_config",
     "log_dirs": "alter_replica_log_dirs describe_log_dirs",
+    "replicas": "alter_partition_reassignments list_partition_reassignments elect_leaders",
     "produce": "init_producer_id produce",
     "fetch": "fetch",
     "offsets": "list_offsets delete_records offset_for_leader_epoch",

@@ -48,10 +48,11 @@ async def metadata(services: Services, context: RequestContext, request: m.Metad
         topics = [_describe(topic, cluster) for topic in listed]
     else:
         topics = await handle_all(services, dict.fromkeys(request.topics), describe, not_described)
+    brokers = [m.BrokerMetadata(*broker) for broker in cluster.brokers(context.listener)]
     return m.MetadataResponse(
         cluster_id=cluster.cluster_id,
-        controller_id=cluster.controller_id,
-        brokers=[m.BrokerMetadata(*broker) for broker in cluster.brokers(context.listener)],
+        controller_id=brokers[0].node_id,
+        brokers=brokers,
         topics=topics,
     )
 

@@ -32,7 +32,9 @@ async def create_topics(services: Services, _context: RequestContext, request: m
             created.append(m.CreatedTopic(result.code, str(result), new.name))
         else:
             topic_id = NO_TOPIC_ID if request.validate_only else result.topic_id
-            created.append(m.CreatedTopic(ErrorCode.NONE, "", new.name, topic_id, result.partitions))
+            created.append(
+                m.CreatedTopic(ErrorCode.NONE, "", new.name, topic_id, result.partitions, result.replication_factor)
+            )
     return m.CreateTopicsResponse(created)
 
 

@@ -72,10 +72,11 @@ async def metadata(kafka: Kafka, context: RequestContext, request: Any) -> m.Mes
     means_all = request.topics is None or (not request.topics and request.api_version == 0)
     message = m.MetadataRequest(None, include_internal=True) if means_all else m.MetadataRequest(names)
     described = await kafka.ask(context, message)
+    alive = {each.node_id for each in described.brokers}
     topics = [
         _Metadata.MetadataResponseTopic(topic.error_code, _no_name(request), by_id[topic.name])
         if topic.name in by_id and topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        else _topic(kafka, context, request, topic, failed.get(topic.name))
+        else _topic(kafka, context, request, topic, failed.get(topic.name), alive)
         for topic in described.topics
     ]
     return _Metadata(
@@ -103,7 +104,9 @@ def _no_name(request: Any) -> str | None:
     return None if request.api_version >= NULLABLE_FROM else ""
 
 
-def _topic(kafka: Kafka, context: RequestContext, request: Any, topic: m.TopicMetadata, failed: int | None) -> Any:
+def _topic(
+    kafka: Kafka, context: RequestContext, request: Any, topic: m.TopicMetadata, failed: int | None, alive: set[int]
+) -> Any:
     served = kafka.services.topics.find(topic.name)
     shows_rights = request.include_topic_authorized_operations and topic.error_code == ErrorCode.NONE
     return _Metadata.MetadataResponseTopic(
@@ -111,7 +114,7 @@ def _topic(kafka: Kafka, context: RequestContext, request: Any, topic: m.TopicMe
         topic.name,
         topic.topic_id,
         served is not None and served.is_internal,
-        [_partition(each) for each in topic.partitions],
+        [_partition(each, alive) for each in topic.partitions],
         authorized_operations(kafka, context, m.ResourceType.TOPIC, topic.name, is_asked_for=shows_rights),
     )
 
@@ -132,7 +135,8 @@ def address_of(context: RequestContext, broker: m.BrokerMetadata | m.FoundCoordi
     return (broker.host, broker.port) if broker.host else context.reached
 
 
-def _partition(partition: m.PartitionMetadata) -> Any:
+def _partition(partition: m.PartitionMetadata, alive: set[int]) -> Any:
+    """A replica is offline if its broker is away, or, as the only one in no in-sync set, its disk."""
     has_leader = partition.leader_id != NO_LEADER
     return _Metadata.MetadataResponsePartition(
         ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
@@ -141,5 +145,5 @@ def _partition(partition: m.PartitionMetadata) -> Any:
         partition.leader_epoch,
         partition.replicas,
         partition.in_sync_replicas,
-        [] if has_leader else partition.replicas,
+        [each for each in partition.replicas if each not in alive or not partition.in_sync_replicas],
     )

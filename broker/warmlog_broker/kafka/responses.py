@@ -26,6 +26,7 @@ KEYS = {
     "member_id",
     "name",
     "partition",
+    "partition_id",
     "partition_index",
     "resource_name",
     "resource_type",

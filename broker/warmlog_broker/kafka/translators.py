@@ -56,7 +56,8 @@ MODULES: Mapping[str, tuple[str, ...]] = {
         "DescribeUserScramCredentials",
         "AlterUserScramCredentials",
     ),
-    "admin.cluster": ("DescribeCluster", "ListPartitionReassignments", "DescribeLogDirs", "AlterReplicaLogDirs"),
+    "admin.cluster": ("DescribeCluster", "DescribeLogDirs", "AlterReplicaLogDirs"),
+    "admin.replicas": ("AlterPartitionReassignments", "ListPartitionReassignments", "ElectLeaders"),
 }
 """The APIs of each module."""
 TRANSLATORS: Mapping[str, str] = {name: module for module, names in MODULES.items() for name in names}

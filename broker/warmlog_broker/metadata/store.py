@@ -6,7 +6,7 @@ is in force.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Protocol, TypeVar
 
@@ -29,8 +29,9 @@ from warmlog_broker.metadata.metadata_log import (
     leader_epochs_begun,
 )
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_protocol.errors import InvalidReplicationFactor
 
+DEFAULT_REPLICAS = 3
+"""Of a topic for which none are asked: as many, or as many as there are brokers."""
 BLOCK_IDS = 1000
 """How many producer ids are reserved on disk at a time: a flush for each thousand producers, and 1000 of 2^63 ids lost
 in a crash."""
@@ -38,6 +39,9 @@ REMEMBERED_SUBJECTS = 10_000
 """A change about a subject that is no longer remembered counts as late: it is decided again."""
 
 Version = int
+Replicas = Sequence[Sequence[int]]
+"""The brokers of each of some partitions, the preferred leader first."""
+NO_CHOICE: Mapping[str, Replicas] = {}
 T = TypeVar("T")
 
 
@@ -56,8 +60,10 @@ class ClusterStore(Protocol):
     @property
     def version(self) -> Version: ...
 
-    async def commit(self, changes: Sequence[Entry], *, expected: Version | None = None) -> None:
-        """Return once `changes`, all or none, are durable and in the state.
+    async def commit(
+        self, changes: Sequence[Entry], *, expected: Version | None = None, chosen: Mapping[str, Replicas] = NO_CHOICE
+    ) -> None:
+        """Return once `changes`, all or none, are durable and in the state. `chosen` are replicas by topic.
 
         Raises Changed if one of their subjects (a topic, a user, the rules about rights) was changed after the version
         `expected`, which is in the state then, and the errors of `NodeStore.commit`.
@@ -77,11 +83,13 @@ class ClusterStore(Protocol):
         """Whether there is no other broker: what this one cannot carry out is undone."""
         ...
 
-    def replication_factor(self, asked: int) -> int:
-        """Return how many replicas a new topic gets if so many are asked for, -1 being any number.
+    @property
+    def ready(self) -> Collection[int]:
+        """The brokers that may have replicas of new partitions."""
+        ...
 
-        InvalidReplicationFactor if there are not as many brokers.
-        """
+    def replication_factor(self, topic: TopicCreated) -> int:
+        """Return how many replicas a new partition of a topic that exists gets."""
         ...
 
     async def reserve_producer_ids(self, count: int) -> int:
@@ -161,8 +169,10 @@ class LoneClusterStore:
         self._forgotten: Version = 0
         """The subjects that are not in `_versions` were changed in this version, or earlier."""
 
-    async def commit(self, changes: Sequence[Entry], *, expected: Version | None = None) -> None:
-        """As `ClusterStore.commit`."""
+    async def commit(
+        self, changes: Sequence[Entry], *, expected: Version | None = None, **_chosen: Mapping[str, Replicas]
+    ) -> None:
+        """As `ClusterStore.commit`. There is no choice of brokers."""
         subjects = [_subject_of(change) for change in changes]
         async with self._turn:
             if expected is not None and any(self._version_of(subject) > expected for subject in subjects):
@@ -183,11 +193,15 @@ class LoneClusterStore:
         """As `ClusterStore.is_deleted`: the state is never late."""
         return all(topic.topic_id != topic_id for topic in self.state.topics.values())
 
-    def replication_factor(self, asked: int) -> int:
+    @property
+    def ready(self) -> Collection[int]:
+        """As `ClusterStore.ready`."""
+        assert self.state.cluster is not None
+        return [self.state.cluster.node_id]
+
+    def replication_factor(self, topic: TopicCreated) -> int:
         """As `ClusterStore.replication_factor`."""
-        if asked not in (1, -1):
-            raise InvalidReplicationFactor(f"replication factor {asked}, there is 1 broker")
-        return 1
+        return topic.replication_factor
 
     async def reserve_producer_ids(self, count: int) -> int:
         """As `ClusterStore.reserve_producer_ids`."""

@@ -37,13 +37,11 @@ class ClusterView(Protocol):
     node_id: int
     """Of this broker."""
 
-    @property
-    def controller_id(self) -> int:
-        """A broker that takes requests to change the cluster."""
-        ...
-
     def brokers(self, listener: str) -> list[BrokerAddress]:
-        """Return the brokers for a client that came by this listener."""
+        """Return the brokers for a client that came by this listener, by node id; this one is always among them.
+
+        Any takes requests that change the cluster.
+        """
         ...
 
     def leadership(self, topic_id: bytes, number: int, here: Partition | None) -> Leadership:
@@ -57,7 +55,6 @@ class LoneClusterView:
     def __init__(self, cluster_id: str, node_id: int, listeners: Iterable[Listener] = ()) -> None:
         self.cluster_id = cluster_id
         self.node_id = node_id
-        self.controller_id = node_id
         self._advertised = {each.name: each.advertised for each in listeners if each.advertised is not None}
 
     def brokers(self, listener: str) -> list[BrokerAddress]:

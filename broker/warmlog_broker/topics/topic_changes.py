@@ -22,7 +22,14 @@ from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.config import LogConfig, normalized, setting_named
 from warmlog_broker.topics.partition_creation import keys_of
-from warmlog_broker.topics.topics import CHECKED_A_TURN, MAX_NEW_TOPICS, Topic, Topics, check_partition_count
+from warmlog_broker.topics.topics import (
+    CHECKED_A_TURN,
+    MAX_NEW_TOPICS,
+    Topic,
+    Topics,
+    check_partition_count,
+    check_replicas,
+)
 from warmlog_protocol import errors
 from warmlog_protocol.messages import AlteredTopic, NewPartitions
 
@@ -138,6 +145,12 @@ class TopicChanges:
                 f"greater, and partitions cannot be removed"
             )
         check_partition_count(new.count, new.count - present, existing, self._config)
+        if new.replicas:
+            if len(new.replicas) != new.count - present:
+                raise errors.InvalidReplicaAssignment(
+                    f"replicas of {len(new.replicas)} partitions, {new.count - present} are added: give those of each"
+                )
+            check_replicas(new.replicas, self._cluster.replication_factor(topic.entry), self._cluster.ready)
         self._topics.creator.refuse_remains(keys_of(new.name, range(present, new.count)))
         return topic
 
@@ -149,7 +162,8 @@ class TopicChanges:
             return len(added)
         entry = replace(topic.entry, partitions=total)
         await self._topics.creator.forget(keys_of(topic.name, added))
-        await self._cluster.commit([PartitionsAdded(entry.topic_id, entry.name, total)], expected=version)
+        added_now = PartitionsAdded(entry.topic_id, entry.name, total)
+        await self._cluster.commit([added_now], expected=version, chosen={new.name: new.replicas})
         try:
             await self._topics.assigned(entry, [number for number in self._cluster.here(entry) if number in added])
         except errors.ApiError as error:

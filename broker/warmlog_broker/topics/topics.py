@@ -32,7 +32,15 @@ from warmlog_broker.metadata.metadata_log import (
     TopicRemoved,
     partitions_assigned,
 )
-from warmlog_broker.metadata.store import ClusterStore, NodeStore, Version, retried
+from warmlog_broker.metadata.store import (
+    DEFAULT_REPLICAS,
+    NO_CHOICE,
+    ClusterStore,
+    NodeStore,
+    Replicas,
+    Version,
+    retried,
+)
 from warmlog_broker.metadata.topic_names import INTERNAL_PREFIX, check_topic_name, colliding_topic
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories
@@ -78,9 +86,13 @@ class Topic(Struct, frozen=True):
         found = self.local.get(number)
         if found is not None:
             return found
-        if 0 <= number < self.count:
-            raise errors.NotLeaderOrFollower(f"{self.name}-{number} is not on this broker")
-        raise errors.UnknownTopicOrPartition(f"topic {self.name!r} has no partition {number}, it has {self.count}")
+        self.check_number(number)
+        raise errors.NotLeaderOrFollower(f"{self.name}-{number} is not on this broker")
+
+    def check_number(self, number: int) -> None:
+        """Raise UnknownTopicOrPartition unless it is that of a partition, wherever that is."""
+        if not 0 <= number < self.count:
+            raise errors.UnknownTopicOrPartition(f"topic {self.name!r} has no partition {number}, it has {self.count}")
 
     @property
     def is_internal(self) -> bool:
@@ -121,6 +133,8 @@ def check_new_topic(
 
     Raises InvalidTopic, TopicAlreadyExists, InvalidPartitions or InvalidConfig.
     """
+    if new.replicas and (new.partitions, new.replication_factor) != (BROKER_DEFAULT, BROKER_DEFAULT):
+        raise errors.InvalidRequest("replicas of each partition, and also how many: give one of them, and -1 for these")
     check_topic_name(new.name)
     if new.name in existing:
         raise errors.TopicAlreadyExists(f"topic {new.name!r} exists")
@@ -132,7 +146,8 @@ def check_new_topic(
     other = colliding_topic(new.name, existing)
     if other is not None:
         raise errors.InvalidTopic(f"topic {new.name!r} collides with {other!r}: they differ in '.' and '_' alone")
-    partitions = config.num_partitions if new.partitions == BROKER_DEFAULT else new.partitions
+    given = len(new.replicas) or new.partitions
+    partitions = config.num_partitions if given == BROKER_DEFAULT else given
     check_partition_count(partitions, partitions, partition_count, config)
     LogConfig.from_settings(new.configs, base=config.topic_defaults)
     return TopicCreated(new.name, uuid4().bytes, partitions, normalized(new.configs))
@@ -146,6 +161,29 @@ def check_partition_count(total: int, added: int, existing: int, config: BrokerC
         raise errors.InvalidPartitions(
             f"{added} more partitions, {existing} exist and max.partitions is {config.max_partitions}"
         )
+
+
+def wanted_replicas(new: NewTopic, ready: Collection[int]) -> int:
+    """Return how many replicas each partition gets. InvalidReplicationFactor, InvalidReplicaAssignment."""
+    if new.replicas:
+        check_replicas(new.replicas, len(new.replicas[0]), ready)
+        return len(new.replicas[0])
+    asked, count = new.replication_factor, len(ready)
+    factor = min(DEFAULT_REPLICAS, count) if asked == BROKER_DEFAULT else asked
+    if not 1 <= factor <= count:
+        raise errors.InvalidReplicationFactor(
+            f"{asked} replicas: expected 1 to {count}, as many brokers are ready, or -1 for the default"
+        )
+    return factor
+
+
+def check_replicas(replicas: Replicas, factor: int, ready: Collection[int]) -> None:
+    """Raise InvalidReplicaAssignment unless each partition is on `factor` brokers that are `ready`, once on each."""
+    for nodes in replicas:
+        if not nodes or len(nodes) != factor or len(set(nodes).intersection(ready)) != factor:
+            raise errors.InvalidReplicaAssignment(
+                f"replicas on the brokers {list(nodes)}: give {max(factor, 1)} of {sorted(ready)}, each once"
+            )
 
 
 class Topics:
@@ -317,12 +355,15 @@ class Topics:
         results = await self._check(wanted)
         if validate_only:
             return results
-        await self._commit([result for result in results if isinstance(result, TopicCreated)], version)
+        created = [result for result in results if isinstance(result, TopicCreated)]
+        await self._commit(created, version, {new.name: new.replicas for new in wanted})
         return [await self._make(result) if isinstance(result, TopicCreated) else result for result in results]
 
-    async def _commit(self, created: Sequence[TopicCreated], version: Version) -> None:
+    async def _commit(
+        self, created: Sequence[TopicCreated], version: Version, chosen: Mapping[str, Replicas] = NO_CHOICE
+    ) -> None:
         await self.creator.forget([key for entry in created for key in keys_of(entry.name, range(entry.partitions))])
-        await self._cluster.commit(created, expected=version)
+        await self._cluster.commit(created, expected=version, chosen=chosen)
 
     async def internal(self, new: InternalTopic) -> Topic:
         """Return an internal topic. The first call creates it durably.
@@ -356,7 +397,7 @@ class Topics:
                 new.partitions,
                 dict(new.settings),
                 is_internal=True,
-                replication_factor=self._cluster.replication_factor(BROKER_DEFAULT),
+                replication_factor=wanted_replicas(NewTopic(new.name), self._cluster.ready),
             )
             self._refuse_remains(entry)
             await self._commit([entry], version)
@@ -413,8 +454,7 @@ class Topics:
                 if times_asked[new.name] > 1:
                     raise errors.InvalidRequest(f"topic {new.name!r} is in the request more than once")
                 entry = check_new_topic(new, existing=names, partition_count=partition_count, config=self._config)
-                factor = self._cluster.replication_factor(new.replication_factor)
-                entry = replace(entry, replication_factor=factor)
+                entry = replace(entry, replication_factor=wanted_replicas(new, self._cluster.ready))
                 self._refuse_remains(entry)
             except errors.ApiError as error:
                 results.append(error)

@@ -30,6 +30,7 @@ from warmlog_protocol.messages.log_dirs import *
 from warmlog_protocol.messages.metadata import *
 from warmlog_protocol.messages.offsets import *
 from warmlog_protocol.messages.produce import *
+from warmlog_protocol.messages.replicas import *
 from warmlog_protocol.messages.replication import *
 from warmlog_protocol.messages.splits import *
 from warmlog_protocol.messages.topics import *

@@ -9,6 +9,7 @@ from warmlog_protocol.messages import (
     metadata,
     offsets,
     produce,
+    replicas,
     replication,
     splits,
     topics,
@@ -41,7 +42,7 @@ class Api(Struct, frozen=True):
 
 _MODULES = (
     *(acls, authenticate, fetch, finding, groups, inspection, jobs, log_dirs, metadata, offsets, produce, quotas),
-    *(replication, splits, topics, transactions),
+    *(replicas, replication, splits, topics, transactions),
 )
 _MESSAGES = {name: found for module in _MODULES for name, found in vars(module).items()}
 

@@ -9,12 +9,16 @@ from warmlog_protocol.messages.base import Int32, ItemResult, Message, NamedResu
 
 
 class NewTopic(Message, frozen=True):
-    """A topic to create. `partitions` and `replication_factor` -1 mean the broker's default."""
+    """A topic to create. `partitions` and `replication_factor` -1 mean the broker's default.
+
+    Both are -1 if `replicas` has the brokers of each partition, the preferred leader first.
+    """
 
     name: str
     partitions: Int32 = -1
     replication_factor: Int32 = -1
     configs: dict[str, str] = field(default_factory=dict)
+    replicas: list[list[Int32]] = field(default_factory=list)
 
 
 class CreateTopicsRequest(Message, frozen=True):
@@ -30,6 +34,7 @@ class CreatedTopic(ItemResult, frozen=True):
     name: str
     topic_id: bytes = bytes(16)
     partitions: int = 0
+    replication_factor: int = 1
 
 
 class CreateTopicsResponse(Message, frozen=True):
@@ -72,10 +77,14 @@ class AlterTopicsResponse(Message, frozen=True):
 
 
 class NewPartitions(Message, frozen=True):
-    """Partitions to add to a topic. `count` is their total number afterwards."""
+    """Partitions to add to a topic. `count` is their total number afterwards.
+
+    `replicas` has the brokers of each new one, the preferred leader first, or nothing: then the cluster chooses.
+    """
 
     name: str
     count: Int32
+    replicas: list[list[Int32]] = field(default_factory=list)
 
 
 class CreatePartitionsRequest(Message, frozen=True):

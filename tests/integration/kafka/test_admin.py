@@ -168,7 +168,7 @@ def test_trap_23_settings_have_their_source_and_every_name_that_tools_look_for(c
         assert (entries["retention.ms"].value, entries["retention.ms"].config_source) == ("5000", 1)
         assert (entries["cleanup.policy"].value, entries["cleanup.policy"].config_source) == ("delete", 5)
         assert [each.source for each in entries["retention.ms"].synonyms] == [1]
-        assert entries["min.insync.replicas"].value == "0"
+        assert entries["min.insync.replicas"].value == "1", "the majority of its replicas"
         assert entries["retention.ms"].config_type == (5 if version >= 3 else 0)
     of_broker = {each.name: each for each in describe(client, 4, BROKER, "1").configs}
     looked_for = (
@@ -316,7 +316,6 @@ def test_the_cluster_and_its_directories(
     assert told.cluster_authorized_operations > 0
     assert client.call("DescribeCluster", 1, endpoint_type=2).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
     assert admin.describe_cluster().result(TIMEOUT_S).cluster_id == told.cluster_id
-    assert client.call("ListPartitionReassignments", 0, topics=None).topics == []
     client.produce("sized", rows(b"x" * 1000))
     for version in range(1, 5):
         wanted = [API["DescribeLogDirs"].request.DescribableLogDirTopic("sized", [0])]
@@ -327,3 +326,33 @@ def test_the_cluster_and_its_directories(
     dirs = [move.AlterReplicaLogDir("/nowhere", [move.AlterReplicaLogDirTopic("sized", [0])])]
     (moved,) = client.call("AlterReplicaLogDirs", 2, dirs=dirs).results
     assert moved.partitions[0].error_code == ErrorCode.LOG_DIR_NOT_FOUND
+
+
+def test_one_broker_has_nothing_to_move_and_nothing_to_elect(client: KafkaClient) -> None:
+    client.create("stays")
+    move = API["AlterPartitionReassignments"].request
+    wanted = [("stays", 0, [1]), ("stays", 0, [2]), ("stays", 0, None), ("stays", 7, [1]), ("nowhere", 0, [1])]
+    topics = [move.ReassignableTopic(name, [move.ReassignablePartition(*part)]) for name, *part in wanted]
+    for version in range(2):
+        moved = client.call("AlterPartitionReassignments", version, topics=topics)
+        assert moved.error_code == 0
+        assert [each.name for each in moved.responses] == [name for name, *_ in wanted]
+        assert [each.partitions[0].error_code for each in moved.responses] == [
+            0,
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+    assert client.call("ListPartitionReassignments", 0, topics=None).topics == []
+    elect = API["ElectLeaders"].request
+    topics = [elect.TopicPartitions("stays", [0, 7])]
+    for version in range(3):
+        (elected,) = client.call("ElectLeaders", version, topic_partitions=topics).replica_election_results
+        assert [(each.partition_id, each.error_code) for each in elected.partition_result] == [
+            (0, ErrorCode.ELECTION_NOT_NEEDED),
+            (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+        assert client.call("ElectLeaders", version, topic_partitions=None).replica_election_results == []
+    refused = client.call("ElectLeaders", 2, topic_partitions=topics, election_type=2)
+    assert refused.error_code == ErrorCode.INVALID_REQUEST

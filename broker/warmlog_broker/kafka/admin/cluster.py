@@ -1,4 +1,4 @@
-"""DescribeCluster, ListPartitionReassignments, DescribeLogDirs and AlterReplicaLogDirs."""
+"""DescribeCluster, DescribeLogDirs and AlterReplicaLogDirs."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,7 +14,6 @@ BROKERS = 1
 """The type of endpoints that are asked for; 2 are controllers, which brokers are not."""
 
 _Cluster = API["DescribeCluster"].response
-_Reassignments = API["ListPartitionReassignments"].response
 _Dirs = API["DescribeLogDirs"].response
 _Moved = API["AlterReplicaLogDirs"].response
 
@@ -41,11 +40,6 @@ def describe_cluster(kafka: Kafka, context: RequestContext, request: Any) -> Res
         )
 
     return then(kafka.call(context, m.MetadataRequest([])), back)
-
-
-def list_partition_reassignments(_kafka: Kafka, _context: RequestContext, _request: Any) -> Response:
-    """There are none: replicas stay where they are."""
-    return _Reassignments(error_message=None)
 
 
 def describe_log_dirs(kafka: Kafka, context: RequestContext, request: Any) -> Response:

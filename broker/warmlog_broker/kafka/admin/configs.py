@@ -13,9 +13,11 @@ from warmlog_broker.kafka.admin.setting_names import (
     FOREIGN_BROKER_SETTINGS,
     FOREIGN_DYNAMIC_SETTINGS,
     FOREIGN_TOPIC_SETTINGS,
+    REPLICATION_FACTORS,
 )
 from warmlog_broker.kafka.responses import Result, answered, refused
 from warmlog_broker.kafka.translators import Kafka
+from warmlog_broker.metadata.store import DEFAULT_REPLICAS
 from warmlog_broker.network.request import RequestContext
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, ErrorCode, InvalidConfig, InvalidRequest, error_from_code
@@ -60,16 +62,28 @@ async def topic_entries(
         if each.error_code != ErrorCode.NONE:
             found[each.name] = error_from_code(each.error_code, each.error_message)
             continue
-        own = [_entry(value, is_broker=False) for value in each.entries]
+        own = [_entry(_in_numbers(kafka, each.name, value), is_broker=False) for value in each.entries]
         found[each.name] = _with_foreign(own, FOREIGN_TOPIC_SETTINGS)
     return found
 
 
+def _in_numbers(kafka: Kafka, topic_name: str, value: m.ConfigValue) -> m.ConfigValue:
+    """Return `min.insync.replicas` as tools compare it: the default, 0, is the majority of a topic's replicas."""
+    topic = kafka.services.topics.find(topic_name)
+    if topic is None or value.name != "min.insync.replicas" or value.value != "0":
+        return value
+    replicas = kafka.services.cluster.leadership(topic.topic_id, 0, topic.local.get(0)).replicas
+    return replace(value, value=str(len(replicas) // 2 + 1))
+
+
 def _node_id(kafka: Kafka, name: str) -> str:
-    """Return the number of this broker. InvalidRequest if `name` is another one; empty, it is the default of all."""
+    """Return the number of this broker. InvalidRequest if `name` is another one; empty, it is the default of all.
+
+    Clients send what is about a broker to that one.
+    """
     node_id = str(kafka.services.cluster.node_id)
     if name not in ("", node_id):
-        raise InvalidRequest(f"broker {name[:40]!r}: the only one is {node_id}")
+        raise InvalidRequest(f"broker {name[:40]!r}, and this is {node_id}: each broker is asked for its own settings")
     return node_id
 
 
@@ -81,10 +95,14 @@ async def _broker_entries(kafka: Kafka, context: RequestContext, name: str) -> l
     aliases = [replace(values[own], name=of_kafka) for of_kafka, own in BROKER_NAMES.items() if of_kafka not in values]
     entries = [_entry(value, is_broker=True) for value in (*described.entries, *aliases)]
     if not name:
+        if kafka.services.between_brokers is not None:
+            return []
         altered = [each for each in entries if each.config_source == OF_ALTERED_BROKER]
         return [replace(each, config_source=OF_ALTERED_DEFAULT) for each in altered]
     directories = ",".join(map(str, kafka.services.config.data_paths))
-    return _with_foreign(entries, {**FOREIGN_BROKER_SETTINGS, "broker.id": node_id, "log.dirs": directories})
+    factor = str(min(DEFAULT_REPLICAS, len(kafka.services.cluster.brokers(context.listener))))
+    more = {"broker.id": node_id, "log.dirs": directories, **dict.fromkeys(REPLICATION_FACTORS, factor)}
+    return _with_foreign(entries, {**FOREIGN_BROKER_SETTINGS, **more})
 
 
 def _entry(value: m.ConfigValue, *, is_broker: bool) -> Any:
@@ -227,6 +245,8 @@ async def _alter(
                 topics[index] = m.AlteredTopic(name, own, kept)
             elif resource.resource_type == BROKER:
                 _node_id(kafka, resource.resource_name)
+                if not resource.resource_name and kafka.services.between_brokers is not None:
+                    raise InvalidRequest("the defaults of all brokers: each broker has its own here, name it by its id")
                 await asyncio.sleep(0)  # a change that is only validated takes 0.7 ms
                 await _alter_broker(kafka, context, wanted, unset, validate_only=request.validate_only)
             else:

@@ -9,6 +9,7 @@ BROKER_NAMES: Mapping[str, str] = {
     "broker.rack": "rack",
     "compression.type": "compression.type",
     "connections.max.reauth.ms": "sasl.session.lifetime.ms",
+    "follower.replication.throttled.rate": "cluster.refill.bytes.per.second",
     "log.cleaner.delete.retention.ms": "delete.retention.ms",
     "log.cleaner.max.compaction.lag.ms": "max.compaction.lag.ms",
     "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
@@ -50,19 +51,21 @@ FOREIGN_TOPIC_SETTINGS: Mapping[str, str] = {
 }
 """Settings of a topic without an effect on one broker, and their defaults: taken, and shown with the default."""
 FOREIGN_BROKER_SETTINGS: Mapping[str, str] = {
-    "default.replication.factor": "1",
     "delete.topic.enable": "true",
     "inter.broker.protocol.version": "3.9",
     "log.message.format.version": "3.0-IV1",
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.replication.factor": "1",
     "unclean.leader.election.enable": "false",
 }
 """Settings of the broker that tools look for, as they are here."""
+REPLICATION_FACTORS = (
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+)
+"""The same, of topics that are created without a number of replicas."""
 FOREIGN_DYNAMIC_SETTINGS: frozenset[str] = frozenset(
     {
         "background.threads",
-        "follower.replication.throttled.rate",
         "leader.replication.throttled.rate",
         "log.cleaner.backoff.ms",
         "log.cleaner.dedupe.buffer.size",

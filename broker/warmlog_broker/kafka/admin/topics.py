@@ -1,7 +1,6 @@
 """CreateTopics, DeleteTopics and CreatePartitions."""
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 from warmlog_broker.kafka.admin.configs import topic_entries, without_foreign
@@ -14,7 +13,6 @@ from warmlog_protocol.kafka.schema import API, NO_UUID
 
 DETAILS_FROM = 5
 """The first version of CreateTopics whose response has the partitions and settings."""
-REPLICAS = 1
 
 _Created = API["CreateTopics"].response
 _ToDelete = API["DeleteTopics"].request.DeleteTopicState
@@ -22,18 +20,21 @@ _Deleted = API["DeleteTopics"].response
 
 
 async def create_topics(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
-    """Create each topic. Assignments may only say what is the case with one broker."""
+    """Create each topic."""
     times = Counter(topic.name for topic in request.topics)
     topics = {topic.name: topic for topic in request.topics}
 
     def wanted(topic: Any) -> m.NewTopic:
         if times[topic.name] > 1:
             raise InvalidRequest(f"topic {topic.name!r} is in the request more than once")
-        _check_assignments(kafka, topic)
+        replicas = {each.partition_index: each.broker_ids for each in topic.assignments}
+        numbers = range(len(topic.assignments))
+        if sorted(replicas) != list(numbers):
+            raise InvalidReplicaAssignment("assignments of partitions that are not numbered from 0 on, each once")
         configs = {each.name: each.value for each in topic.configs if each.value is not None}
-        partitions = len(topic.assignments) or topic.num_partitions
         own = without_foreign(context, f"topic {topic.name!r}", configs)
-        return m.NewTopic(topic.name, partitions, topic.replication_factor, own)
+        chosen = [replicas[number] for number in numbers]
+        return m.NewTopic(topic.name, topic.num_partitions, topic.replication_factor, own, chosen)
 
     def message(new: list[m.NewTopic]) -> m.Message:
         return m.CreateTopicsRequest(new, request.validate_only)
@@ -45,29 +46,13 @@ async def create_topics(kafka: Kafka, context: RequestContext, request: Any) -> 
     return _Created(topics=[_result(name, each, details.get(name)) for name, each in zip(topics, created, strict=True)])
 
 
-def _check_assignments(kafka: Kafka, topic: Any) -> None:
-    if not topic.assignments:
-        return
-    if topic.num_partitions != -1 or topic.replication_factor != -1:
-        raise InvalidRequest("assignments and also a number of partitions or replicas: give one of them")
-    if sorted(each.partition_index for each in topic.assignments) != list(range(len(topic.assignments))):
-        raise InvalidReplicaAssignment("assignments of partitions that are not numbered from 0 on")
-    _check_brokers(kafka, topic.assignments)
-
-
-def _check_brokers(kafka: Kafka, assignments: Iterable[Any]) -> None:
-    node_id = kafka.services.cluster.node_id
-    if any(each.broker_ids != [node_id] for each in assignments):
-        raise InvalidReplicaAssignment(f"an assignment to other brokers than the only one, {node_id}")
-
-
 def _result(name: str, created: Any, configs: list[Any] | ApiError | None) -> Any:
     if created.error_code != ErrorCode.NONE:
         return _Created.CreatableTopicResult(name, NO_UUID, created.error_code, created.error_message, configs=None)
     hidden = configs.code if isinstance(configs, ApiError) else ErrorCode.NONE
     shown = configs if isinstance(configs, list) else None
     return _Created.CreatableTopicResult(
-        name, created.topic_id, 0, None, hidden, created.partitions, REPLICAS, configs=shown
+        name, created.topic_id, 0, None, hidden, created.partitions, created.replication_factor, configs=shown
     )
 
 
@@ -100,8 +85,7 @@ async def create_partitions(kafka: Kafka, context: RequestContext, request: Any)
     """Add partitions to topics."""
 
     def wanted(topic: Any) -> m.NewPartitions:
-        _check_brokers(kafka, topic.assignments or ())
-        return m.NewPartitions(topic.name, topic.count)
+        return m.NewPartitions(topic.name, topic.count, [each.broker_ids for each in topic.assignments or ()])
 
     def message(new: list[m.NewPartitions]) -> m.Message:
         return m.CreatePartitionsRequest(new, request.validate_only)

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from warmlog_broker.cluster.keys import FEATURE_LEVEL, ClusterValue, Keys, to_bytes
-from warmlog_broker.cluster.settling import new_author, settled
-from warmlog_broker.cluster.store import OUTCOME_TIMEOUT_S, EtcdStore
+from warmlog_broker.cluster.settling import OUTCOME_TIMEOUT_S, new_author, settled
+from warmlog_broker.cluster.store import EtcdStore
 from warmlog_broker.cluster.view import View
 from warmlog_broker.etcd.coordination import ChangedAt, Coordination, Failed, Put
 from warmlog_broker.metadata import metadata_log
 from warmlog_broker.metadata.log_file import FILE_NAME, read_state
+from warmlog_broker.metadata.store import Replicas
 from warmlog_broker.replication.record import PartitionRecord
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.directory.data_dir import DataDirectory
@@ -105,7 +106,9 @@ class _OneBroker(EtcdStore):
         super().__init__(etcd, view)
         self._known = known
 
-    def _first_records(self, topic: metadata_log.TopicCreated, numbers: range) -> dict[int, PartitionRecord]:
+    def _first_records(
+        self, topic: metadata_log.TopicCreated, numbers: range, _chosen: Replicas
+    ) -> dict[int, PartitionRecord]:
         node = self.view.node
         return {
             number: PartitionRecord(

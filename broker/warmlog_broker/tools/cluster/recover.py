@@ -23,8 +23,8 @@ from msgspec.structs import replace
 from warmlog_broker.cluster.copy_of_etcd import CopyOfEtcd, read_copy
 from warmlog_broker.cluster.keys import ClusterValue, NodeValue, ProducerIdsValue, from_bytes, to_bytes
 from warmlog_broker.cluster.records import PartitionKey
-from warmlog_broker.cluster.settling import new_author, settled
-from warmlog_broker.cluster.store import KEYS_A_TRANSACTION, OUTCOME_TIMEOUT_S
+from warmlog_broker.cluster.settling import OUTCOME_TIMEOUT_S, new_author, settled
+from warmlog_broker.cluster.store import KEYS_A_TRANSACTION
 from warmlog_broker.cluster.view import View
 from warmlog_broker.etcd.coordination import ChangedAt, Coordination, Delete, Failed, Operation, Put, prefix_end
 from warmlog_broker.metadata.log_file import FILE_NAME, PRIVATE, read_state

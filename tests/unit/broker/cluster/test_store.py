@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from fake_coordination import FakeCoordination
 from waiting import until
@@ -28,8 +29,16 @@ from warmlog_broker.metadata.metadata_log import (
     UserSecretMade,
 )
 from warmlog_broker.metadata.store import BLOCK_IDS, Changed, ProducerIds
-from warmlog_protocol.errors import InvalidReplicationFactor, RequestTimedOut, StorageError, UnsupportedVersion
-from warmlog_protocol.messages import AclBinding, Operation, ResourceType
+from warmlog_broker.replication import record as records
+from warmlog_broker.topics.topics import wanted_replicas
+from warmlog_protocol.errors import (
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    RequestTimedOut,
+    StorageError,
+    UnsupportedVersion,
+)
+from warmlog_protocol.messages import AclBinding, NewTopic, Operation, ResourceType
 from warmlog_protocol.sasl.credential import MIN_ITERATIONS
 from warmlog_protocol.sasl.derivation import make_credential
 
@@ -233,7 +242,7 @@ async def test_a_change_whose_outcome_is_lost_is_made_once(etcd: FakeCoordinatio
 async def test_while_etcd_is_away_a_change_waits_and_then_says_that_its_outcome_is_not_known(
     etcd: FakeCoordination, one: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("warmlog_broker.cluster.store.OUTCOME_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("warmlog_broker.cluster.settling.OUTCOME_TIMEOUT_S", 0.1)
     etcd.is_away = True
     with pytest.raises(RequestTimedOut, match="not known"):
         await one.store.commit([QuotaAltered("u", None, {"connections": 1})])
@@ -282,11 +291,37 @@ async def test_no_change_is_no_transaction_and_many_topics_are_several(etcd: Fak
 
 
 async def test_a_topic_has_at_most_as_many_replicas_as_brokers_are_ready(one: Broker) -> None:
-    assert one.store.replication_factor(-1) == 3
-    assert one.store.replication_factor(2) == 2
-    for wrong in (0, 4):
+    assert wanted_replicas(NewTopic("t"), one.store.ready) == 3
+    assert wanted_replicas(NewTopic("t", replication_factor=2), one.store.ready) == 2
+    for wrong in (0, 4, -2):
         with pytest.raises(InvalidReplicationFactor, match="1 to 3"):
-            one.store.replication_factor(wrong)
+            wanted_replicas(NewTopic("t", replication_factor=wrong), one.store.ready)
+
+
+async def test_partitions_get_the_brokers_that_were_chosen_and_others_as_many_as_the_first(
+    etcd: FakeCoordination, one: Broker
+) -> None:
+    new = topic(partitions=2)
+    await one.store.commit([new], chosen={new.name: [[3, 1], [2, 3]], "another": [[1]]})
+    added = PartitionsAdded(new.topic_id, new.name, 3)
+    await one.store.commit([added], chosen={new.name: [[1, 2]]})
+    record = one.view.records[PartitionKey(new.topic_id, 0)].record
+    grown = replace(record, replicas=(3, 1, 2), adding=(2,))
+    await etcd.txn([], [Put(CLUSTER.partition(new.topic_id, 0), records.to_bytes(grown))])
+    await until(lambda: one.store.replication_factor(new) == 3)
+    await one.store.commit([PartitionsAdded(new.topic_id, new.name, 4)])
+    found = [one.view.records[PartitionKey(new.topic_id, number)].record for number in range(4)]
+    assert [each.replicas for each in found[:3]] == [(3, 1, 2), (2, 3), (1, 2)]
+    assert sorted(found[3].replicas) == [1, 2, 3]
+    assert [(each.leader, each.isr) for each in found[1:3]] == [(2, (2, 3)), (1, (1, 2))]
+
+
+@pytest.mark.parametrize("wrong", [[[]], [[1, 1]], [[1, 9]], [[1, 2], [3]]])
+async def test_replicas_are_on_brokers_that_are_ready_and_as_many_for_each_partition(
+    one: Broker, wrong: list[list[int]]
+) -> None:
+    with pytest.raises(InvalidReplicaAssignment, match="each once"):
+        wanted_replicas(NewTopic("t", replicas=wrong), one.store.ready)
 
 
 async def test_a_view_whose_history_is_compacted_lists_again(etcd: FakeCoordination, one: Broker) -> None:

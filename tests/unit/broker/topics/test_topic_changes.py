@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,13 +66,13 @@ async def test_a_change_that_was_too_late_is_decided_again(room: ChangingRoom, m
     """As if another broker had changed the topic between the check and the commit."""
     commit, refused = room.cluster.commit, 0
 
-    async def refuse_every_other(changes: Sequence[Entry], *, expected: Version | None = None) -> None:
+    async def refuse_every_other(changes: Sequence[Entry], *, expected: Version | None = None, **more: Any) -> None:
         nonlocal refused
         if expected is not None and refused % 2 == 0:
             refused += 1
             raise Changed
         refused += expected is not None
-        await commit(changes, expected=expected)
+        await commit(changes, expected=expected, **more)
 
     monkeypatch.setattr(room.cluster, "commit", refuse_every_other)
     assert isinstance(await room.create("u"), TopicCreated)

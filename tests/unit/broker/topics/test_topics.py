@@ -14,7 +14,7 @@ from unit.broker.conftest import NOW_MS, flush
 from unit.broker.data_directories import open_directory
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.log_file import MetadataLog
-from warmlog_broker.metadata.metadata_log import TopicCreated
+from warmlog_broker.metadata.metadata_log import ClusterCreated, TopicCreated
 from warmlog_broker.metadata.store import LoneClusterStore, NodeStore
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState
@@ -69,6 +69,7 @@ class Room:
         self.threads = ThreadPoolExecutor(2)
         self.node = NodeStore(self.metadata_log, self.threads)
         self.cluster = LoneClusterStore(self.node)
+        self.cluster.state.cluster = ClusterCreated("test", 1, 0)
         config = BrokerConfig(data_dirs=",".join(map(str, paths)), max_partitions_per_topic=30)
         self.directories = DataDirectories(
             [ServedDirectory(open_directory(path), config, threads=self.threads, trying=self.threads) for path in paths]

@@ -131,12 +131,17 @@ def elect(
         )
 
     def wanted_in(view: "View") -> "dict[PartitionKey, OrderValue]":
+        from warmlog_broker.cluster import operating
         from warmlog_broker.cluster.keys import OrderValue
-        from warmlog_broker.tools.cluster import orders
+        from warmlog_protocol.errors import ElectionNotNeeded, PreferredLeaderNotAvailable
 
         keys = list(view.records) if topic is None else partitions_of(view, topic, partition)
         if preferred:
-            return {key: OrderValue(leader=node) for key, node in orders.preferred(view, keys).items()}
+            found: dict[PartitionKey, OrderValue] = {}
+            for key in keys:
+                with suppress(ElectionNotNeeded, PreferredLeaderNotAvailable):
+                    found[key] = operating.election(view, key)
+            return found
         leaders = {key: view.records[key].record.leader for key in keys}
         if unclean is not None:
             return {key: OrderValue(recover=unclean) for key, now in leaders.items() if now not in view.brokers}
@@ -183,9 +188,9 @@ def drain(node: int, undo: bool, place: Place) -> None:
     """Let a broker hand over what it leads, and lead nothing until --undo: before it is stopped for long."""
 
     async def ask(etcd: "EtcdClient", view: "View") -> int:
-        from warmlog_broker.tools.cluster import orders
+        from warmlog_broker.cluster import operating
 
-        await orders.drain(etcd, view, node, is_drained=not undo)
+        await operating.drain(etcd, view, node, is_drained=not undo)
         try:
             async with asyncio.timeout(REACTION_S):
                 while (found := view.brokers.get(node)) is not None and found.value.is_ready != undo:
@@ -224,14 +229,14 @@ def replace(node: int, is_certain: bool, place: Place) -> None:
     """
 
     async def ask(etcd: "EtcdClient", view: "View") -> int:
-        from warmlog_broker.tools.cluster import orders
+        from warmlog_broker.cluster import operating
 
-        names, alone = names_of(view), orders.alone_in(view, node)
+        names, alone = names_of(view), operating.alone_in(view, node)
         if alone and not is_certain:
             for key in alone:
                 note(f"{names.get(key.topic_id, key.topic_id.hex())}-{key.number}: no other broker has all its records")
             confirm(f"Replace the disks of broker {node}?", "nothing was changed", is_certain=False)
-        return await orders.exclude(etcd, view, node)
+        return await operating.exclude(etcd, view, node)
 
     count = in_cluster(place, ask)
     said = f"broker {node} may start with new disks: {counted(count, 'replica')} will be filled"
@@ -244,10 +249,10 @@ def upgrade(place: Place) -> None:
     """Raise the feature level to that of this version, once all brokers have it: older ones cannot start then."""
 
     async def ask(etcd: "EtcdClient", view: "View") -> tuple[int, int]:
-        from warmlog_broker.tools.cluster import orders
+        from warmlog_broker.cluster import operating
 
         before = view.level
-        await orders.raise_level(etcd, view)
+        await operating.raise_level(etcd, view)
         return before, view.level
 
     before, level = in_cluster(place, ask)
@@ -265,11 +270,11 @@ def _carry_out(
     """Order what is wanted, and wait until all is carried out. CommandFailed if that takes too long: orders stay."""
 
     async def ask(etcd: "EtcdClient", view: "View") -> int:
-        from warmlog_broker.tools.cluster import orders
+        from warmlog_broker.cluster import operating
 
         wanted = wanted_in(view)
         for key, each in wanted.items():
-            await orders.order(etcd, view, key, each)
+            await operating.order(etcd, view, key, each)
         status = Status()
         try:
             async with asyncio.timeout(wait_s):

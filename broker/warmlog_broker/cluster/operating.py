@@ -1,6 +1,9 @@
-"""What an operator changes in a cluster by etcd: orders for brokers, and the exclusion of one whose disks are lost."""
+"""What an operator changes in a cluster by etcd: orders for brokers, and the exclusion of one whose disks are lost.
 
-from collections.abc import Iterable
+The command line does so itself, and a broker for the clients that ask it to.
+"""
+
+from collections.abc import Sequence
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -16,22 +19,34 @@ from warmlog_broker.cluster.keys import (
     to_bytes,
 )
 from warmlog_broker.cluster.records import PartitionKey
-from warmlog_broker.cluster.settling import new_author, settled
+from warmlog_broker.cluster.settling import asked, new_author
 from warmlog_broker.cluster.start import changed_record
-from warmlog_broker.cluster.store import OUTCOME_TIMEOUT_S
 from warmlog_broker.cluster.view import View
 from warmlog_broker.etcd.coordination import ChangedAt, Coordination, Delete, Failed, Operation, Put
-from warmlog_broker.replication.record import Exclude
+from warmlog_broker.replication.record import Exclude, Nodes, PartitionRecord
 from warmlog_broker.runtime.clock import now_ms
-from warmlog_protocol.errors import InvalidRequest, RequestTimedOut, ResourceNotFound
+from warmlog_broker.topics.topics import check_replicas
+from warmlog_protocol.errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    NoReassignmentInProgress,
+    PreferredLeaderNotAvailable,
+    RequestTimedOut,
+    ResourceNotFound,
+    UnknownTopicOrPartition,
+)
 
 
 async def order(etcd: Coordination, view: View, key: PartitionKey, wanted: OrderValue) -> None:
-    """Want something of a partition, in place of what was wanted before. InvalidRequest if it cannot be."""
-    record = view.records[key].record
-    unknown = [node for node in wanted.replicas or () if node not in view.brokers]
-    if unknown:
-        raise InvalidRequest(f"brokers {unknown} are not registered: {sorted(view.brokers)} are")
+    """Want something of a partition, in place of what was wanted before.
+
+    InvalidRequest or InvalidReplicaAssignment if it cannot be.
+    """
+    record = _record(view, key)
+    if wanted.replicas is not None:
+        check_replicas([wanted.replicas], len(wanted.replicas), view.brokers)
     if wanted.leader is not None and wanted.leader not in record.isr:
         raise InvalidRequest(f"broker {wanted.leader} is not in sync: the in-sync set is {list(record.isr)}")
     if wanted.recover is not None:
@@ -93,22 +108,61 @@ def alone_in(view: View, node: int) -> list[PartitionKey]:
     return [key for key, seen in view.records.items() if seen.record.eligible == {node}]
 
 
-def preferred(view: View, keys: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
-    """Return the partitions whose first replica could lead, and does not, with that replica."""
-    found = {}
-    for key in keys:
-        record = view.records[key].record
-        first = record.replicas[0]
-        if first != record.leader and first in record.isr and first in view.brokers:
-            found[key] = first
-    return found
+def election(view: View, key: PartitionKey, *, is_unclean: bool = False) -> OrderValue:
+    """Return the order for the first replica to lead, or for any one, if it `is_unclean` and there is no leader.
+
+    ElectionNotNeeded, PreferredLeaderNotAvailable, EligibleLeadersNotAvailable.
+    """
+    record = _record(view, key)
+    first, leader = record.replicas[0], record.leader
+    if leader in view.brokers and (is_unclean or leader == first):
+        raise ElectionNotNeeded(f"broker {leader} leads the partition")
+    if is_unclean:
+        if not (able := [node for node in record.replicas if node in view.brokers]):
+            raise EligibleLeadersNotAvailable(f"none of the brokers {list(record.replicas)} runs: start one of them")
+        best = min(able, key=lambda node: (node not in record.eligible, node not in record.last_known_elr))
+        return OrderValue(recover=best)
+    if first not in record.isr or first not in view.racks():
+        raise PreferredLeaderNotAvailable(f"broker {first} is stopping, or not in sync: {list(record.isr)} are")
+    return OrderValue(leader=first)
+
+
+def target(view: View, key: PartitionKey) -> Nodes | None:
+    """Return the replicas that a partition is about to have; None if it is not moved to other brokers."""
+    record, wanted = _record(view, key), view.orders.get(key)
+    if wanted is not None and wanted.replicas is not None:
+        return wanted.replicas
+    staying = tuple(node for node in record.replicas if node not in record.removing)
+    return staying if record.adding or record.removing else None
+
+
+def reassignment(view: View, key: PartitionKey, wanted: Sequence[int] | None, *, keeps_count: bool) -> OrderValue:
+    """Return the order for other replicas, or, without `wanted`, for those of before the move that is under way.
+
+    NoReassignmentInProgress; InvalidReplicationFactor if there are more or fewer, and with `keeps_count` must not be.
+    """
+    record = _record(view, key)
+    present = [node for node in record.replicas if node not in record.adding]
+    if wanted is None:
+        if target(view, key) is None:
+            raise NoReassignmentInProgress("the partition is not moved to other brokers: there is nothing to take back")
+        wanted = present
+    elif keeps_count and len(wanted) != len(present):
+        raise InvalidReplicationFactor(f"{len(wanted)} replicas in the place of {len(present)}: allow another number")
+    return OrderValue(replicas=tuple(wanted))
+
+
+def _record(view: View, key: PartitionKey) -> PartitionRecord:
+    if (seen := view.records.get(key)) is None:
+        raise UnknownTopicOrPartition("the topic was just deleted")
+    return seen.record
 
 
 async def _write(etcd: Coordination, view: View, key: str, value: Value | None) -> None:
     """Put a value, or delete the key. RequestTimedOut if it is changed at the same time."""
     by = new_author(-1)
     operation: Operation = Delete(key) if value is None else Put(key, to_bytes(replace(value, by=by)))
-    done = await settled(etcd, by, [ChangedAt(key, view.changed_at(key))], [operation], timeout_s=OUTCOME_TIMEOUT_S)
+    done = await asked(etcd, view, by, [ChangedAt(key, view.changed_at(key))], [operation])
     if isinstance(done, Failed):
         raise RequestTimedOut(f"{key} was changed at the same time: try again")
     await view.reached(done.revision)
