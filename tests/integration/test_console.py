@@ -3,6 +3,8 @@
 import asyncio
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -223,6 +225,14 @@ def test_what_would_not_be_safe_is_refused_at_the_start(options: tuple[str, ...]
     done = CommandLine("127.0.0.1:1")("console", "--no-open", *options)
     assert done.returncode == 2
     assert text in done.stderr
+
+
+def test_a_decoder_may_be_in_the_current_directory(tmp_path: Path) -> None:
+    (tmp_path / "shapes.py").touch()
+    as_installed = [sys.executable, "-P", "-m", "warmlog"]
+    command = [*as_installed, "console", "--decoder", "shapes:decode"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True)
+    assert b"module 'shapes' has no attribute 'decode'" in done.stderr
 
 
 def test_behind_a_proxy_it_has_the_proxys_address_and_path(tmp_path: Path) -> None:

@@ -107,6 +107,7 @@ def _origin(text: str) -> str:
 
 def _function(text: str) -> Any:
     module, _, name = text.partition(":")
+    sys.path.append("")  # the current directory, which the installed command does not look in
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
