@@ -50,6 +50,8 @@ def demo(seconds: int, stay: bool) -> None:
     """
     if (etcd := shutil.which("etcd")) is None:
         raise CommandFailed(WITHOUT_ETCD)
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.default_int_handler)  # as Ctrl-C: nothing runs on
     with tempfile.TemporaryDirectory(prefix="warmlog-cluster-") as name, ExitStack() as running:
         directory = Path(name)
         address, peers = (f"127.0.0.1:{_free_port()}" for _ in range(2))
@@ -68,8 +70,9 @@ def demo(seconds: int, stay: bool) -> None:
         line(f"three brokers at {', '.join(addresses)}")
         asyncio.run(_show(brokers, addresses, seconds, running))
         if stay:
-            line(f"all run on until Ctrl-C; try\n  warmlog cluster brokers --etcd {address} --cluster-id demo")
-            line(f"  warmlog --broker {','.join(addresses)} consume {TOPIC} --count 3")
+            line(f"all run on until Ctrl-C; try in another terminal\n  export WARMLOG_BROKER={','.join(addresses)}")
+            line(f"  export WARMLOG_CLUSTER_ETCD={address} WARMLOG_CLUSTER_ID=demo")
+            line(f"  warmlog cluster brokers\n  warmlog consume {TOPIC} --from earliest --count 3")
             signal.pause()
 
 
