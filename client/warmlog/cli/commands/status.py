@@ -309,8 +309,9 @@ def facts_of_state(state: "DescribeStatusResponse | None") -> list[tuple[str, st
     if state is None:
         return []
     slowest = [quantile_ms(each, 0.99) for each in state.flushes]
+    requests = counted(state.requests_in_flight, "request")
     return [
-        ("connections", f"{state.connections:,} of {state.connections_limit:,}, {state.requests_in_flight} requests"),
+        ("connections", f"{state.connections:,} of {state.connections_limit:,}, {requests}"),
         ("flushes", f"99 % within {max(slowest, default=0):g} ms since the start of the broker"),
     ]
 
