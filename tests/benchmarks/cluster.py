@@ -17,7 +17,7 @@ from statistics import median, quantiles
 
 from benchmarks.produce import send_batches
 from broker_process import BrokerProcess
-from cluster.chaos.settling import settled
+from cluster.chaos.settling import settled, unsettled
 from cluster_processes import ClusterProcesses
 from processor_time import processor_time
 from waiting import until
@@ -103,7 +103,7 @@ async def refill(cluster: ClusterProcesses, size_mib: int) -> str:
     await until(lambda: filled_bytes(lost) > 0)
     began_bytes, began_s = filled_bytes(lost), time.perf_counter()
     await until(lambda: filled_bytes(lost) == size_bytes, timeout_s=600)
-    await settled(cluster)
+    await until(lambda: not unsettled(cluster), timeout_s=600)
     took_s = time.perf_counter() - began_s
     others_s = processor_s(cluster.brokers[each] for each in (1, 2)) - before_s
     rate, copied = (size_bytes - began_bytes) / took_s / MIB, size_bytes / copy_s / MIB

@@ -18,12 +18,13 @@ async def settled(cluster: ClusterProcesses) -> list[str]:
     found = ["no broker tells the metadata"]
     while found and asyncio.get_running_loop().time() < deadline_s:
         with contextlib.suppress(WarmlogError, OSError):
-            found = await asyncio.to_thread(_unsettled, cluster)
+            found = await asyncio.to_thread(unsettled, cluster)
         await asyncio.sleep(0.2)
     return found
 
 
-def _unsettled(cluster: ClusterProcesses) -> list[str]:
+def unsettled(cluster: ClusterProcesses) -> list[str]:
+    """Return the partitions that lack a leader or replicas in sync now."""
     return [
         f"{topic.name}-{each.partition}: leader {each.leader_id}, in sync {each.in_sync_replicas}"
         for topic in metadata(cluster, None).topics

@@ -24,6 +24,9 @@ ECHO_MS = 200
 RESPONSE_MS = 3_000
 """A leader that is silent for so long has stopped, or is cut off."""
 
+MUCH_BYTES = 256 * 1024
+"""While more than this is taken in, the response to the other fetches is on its way."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -127,6 +130,7 @@ class _Leader:
         assert isinstance(result.result, m.ReplicaFetchResponse)
         self._heard_ms, self._echo_ms = int(self._loop.time() * 1000), result.result.sent_ms
         position = 0
+        answers: list[tuple[Driver, m.ReplicaAnswer, memoryview]] = []
         for sent in result.result.answers:
             batches = result.payload[position : position + sent.size_bytes]
             position += sent.size_bytes
@@ -134,9 +138,19 @@ class _Leader:
             driver, fetch = self._asked.get(key, (None, None))
             if driver is not None and fetch is not None and fetch.number == sent.number:
                 del self._asked[key]
-                if not driver.is_in_sync:
-                    self._refill.brought(sent.size_bytes)
-                driver.answered(answer_of(sent), batches, sent.flush_below)
+                answers.append((driver, sent, batches))
+        if position > MUCH_BYTES and self._asked and not self._waiting:
+            self._send()
+            self._loop.call_soon(self._take_in, answers)
+        else:
+            self._take_in(answers)
+
+    def _take_in(self, answers: list[tuple[Driver, m.ReplicaAnswer, memoryview]]) -> None:
+        """Hand answers to their replicas, which append what came."""
+        for driver, sent, batches in answers:
+            if not driver.is_in_sync:
+                self._refill.brought(sent.size_bytes)
+            driver.answered(answer_of(sent), batches, sent.flush_below)
         if self._asked and not self._waiting:
             self._send_soon()
 

@@ -24,9 +24,8 @@ from warmlog_protocol.errors import ApiError
 
 POLL_S = 0.25
 """A request waits so long for something to say."""
-PARTITION_BYTES = 1 << 20
+PARTITION_BYTES = RESPONSE_BYTES = 2 << 20
 """Of one partition in one response, and more if its first batch is larger."""
-RESPONSE_BYTES = 8 << 20
 
 _VERDICTS = tuple(ev.Verdict)
 _NUMBERS = {verdict: number for number, verdict in enumerate(_VERDICTS)}

@@ -1,14 +1,20 @@
 """What a follower sends to its leaders."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from unit.broker.cluster.room import Room
 from waiting import until
-from warmlog_broker.cluster.data_path.driver import Driver
-from warmlog_broker.cluster.data_path.fetching import Refill
-from warmlog_broker.cluster.data_path.serving import PARTITION_BYTES
+from warmlog_broker.cluster.data_path.driver import Driver, Reply
+from warmlog_broker.cluster.data_path.fetching import MUCH_BYTES, Fetching, Refill
+from warmlog_broker.cluster.data_path.serving import PARTITION_BYTES, answer_message
+from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.replication import events as ev
+from warmlog_protocol import messages as m
+from warmlog_protocol.wire.connection import ReceivedResponse
 
 
 class Sent:
@@ -45,6 +51,43 @@ async def test_an_answer_that_brings_little_lets_the_next_fetch_go_at_once() -> 
     assert len(leader.fetches) == 1
     refill.brought(0)
     assert len(leader.fetches) == 2
+
+
+class Follower:
+    """In place of a driver: a replica that is filled."""
+
+    is_in_sync = False
+
+    def __init__(self, number: int) -> None:
+        self.key = PartitionKey(bytes(16), number)
+        self.replica = SimpleNamespace(fetch=fetch(number))
+        self.taken_bytes: list[int] = []
+
+    def answered(self, _answer: ev.Answer, batches: memoryview, _flush_below: int) -> None:
+        self.taken_bytes.append(len(batches))
+
+
+async def test_while_much_is_taken_in_the_response_to_the_other_fetches_is_asked_for() -> None:
+    requests: list[tuple[m.ReplicaFetchRequest, Any]] = []
+
+    def request(message: m.ReplicaFetchRequest, _payload: object, on_response: Any, **_: object) -> None:
+        requests.append((message, on_response))
+
+    peers = SimpleNamespace(connection=lambda *_, **__: SimpleNamespace(request=request))
+    fetching, followers = Fetching(cast("Any", peers), lambda: 0), [Follower(number) for number in (0, 1)]
+    for each in followers:
+        fetching.send(2, cast("Any", each), each.replica.fetch)
+    await until(lambda: len(requests) == 1)
+    asked, on_response = requests[0]
+    assert [each.partition for each in asked.fetches] == [0, 1]
+    size_bytes = MUCH_BYTES + 1
+    answer = answer_message(followers[0].key, Reply(ev.Answer(0, 4, 0, ev.Verdict.AGREES)))
+    message = m.ReplicaFetchResponse([replace(answer, size_bytes=size_bytes)], 1)
+    on_response(ReceivedResponse(1, message, memoryview(bytes(size_bytes)), True))
+    assert len(requests) == 2, "it is sent before the batches are appended"
+    assert followers[0].taken_bytes == []
+    await until(lambda: followers[0].taken_bytes == [size_bytes])
+    assert len(requests) == 2
 
 
 async def test_a_follower_says_how_much_it_lacks(room: Room) -> None:
