@@ -8,6 +8,7 @@ first replica, hands it over while its disk is full, and orders the replicas tha
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Iterable
 
 from warmlog_broker.cluster.data_path.driver import Driver
 from warmlog_broker.cluster.data_path.replicas import Replicas
@@ -55,10 +56,11 @@ class Orders:
                 continue
             try:
                 await self._repeat()
-                self._take_settings()
-                self._drain()
-                await self._grow_internal()
-                await self._hand_over()
+                led = [driver for driver in self._replicas if driver.replica.leading is not None]
+                self._take_settings(led)
+                self._drain(led)
+                await self._grow_internal(led)
+                await self._hand_over(led)
             except Exception:
                 _log.exception("orders of partitions cannot be carried out: a bug")
 
@@ -88,27 +90,26 @@ class Orders:
                 self.changed(driver)
                 await self.end(key)
 
-    def _take_settings(self) -> None:
-        for driver in self._replicas:
-            replica, record = driver.replica, driver.replica.record
+    def _take_settings(self, led: Iterable[Driver]) -> None:
+        for driver in led:
+            record = driver.replica.record
             wanted = wanted_min_isr(driver.partition.config, len(record.replicas))
-            if replica.wanted_min_isr == wanted or replica.leading is None or record.adding or record.removing:
-                continue
-            driver.do(ev.MinIsrSet(wanted))
+            if wanted != driver.replica.wanted_min_isr and not record.adding and not record.removing:
+                driver.do(ev.MinIsrSet(wanted))
 
-    def _drain(self) -> None:
+    def _drain(self, led: Iterable[Driver]) -> None:
         if self._view.node in self._view.drained:
-            for driver in self._replicas:
+            for driver in led:
                 if self._able(driver):
                     driver.do(ev.HandOverAsked())
 
-    async def _grow_internal(self) -> None:
+    async def _grow_internal(self, led: Iterable[Driver]) -> None:
         """Order the replicas that internal topics lack, since they were created when there were fewer brokers."""
         racks, load = self._view.racks(), Counter[int]()
         internal = {topic.topic_id for topic in self._view.state.topics.values() if topic.is_internal}
-        for driver in self._replicas:
+        for driver in led:
             record, key = driver.replica.record, driver.key
-            if key.topic_id not in internal or driver.replica.leading is None or key in self._view.orders:
+            if key.topic_id not in internal or key in self._view.orders:
                 continue
             if len(record.replicas) >= DEFAULT_REPLICAS or record.adding or record.removing:
                 continue
@@ -143,11 +144,11 @@ class Orders:
             return next((node for node in self._able(driver) if sessions[node].has_room), None)
         return preferred_leader(driver.replica.record, sessions)
 
-    async def _hand_over(self) -> None:
+    async def _hand_over(self, led: Iterable[Driver]) -> None:
         """Let others lead that should, one partition at a time, once that has been so for a while."""
         wanting = {
             driver.key: (driver, better)
-            for driver in self._replicas
+            for driver in led
             if driver.replica.leading is not None
             and driver.key not in self._view.orders
             and (better := self._better_leader(driver)) is not None

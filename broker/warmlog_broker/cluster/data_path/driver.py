@@ -58,8 +58,6 @@ NEAR_MS = 600_000
 READ_S = 0.1
 """If the followers have not confirmed it by then, the store is asked."""
 TICK_MS = 1_000
-REST_MS = 4_000
-"""A replica that is at rest is ticked so seldom: well within `lag_ms`."""
 
 _TIMELESS = (ev.Fetch, ev.Report, ev.Answered, ev.Flushed)
 """Events of which nothing follows that depends on when the others were heard."""
@@ -273,7 +271,7 @@ class Driver:
         others = [time.heard_ms] if replica.leading is None else time.echoes.values()
         return (
             replica is self._ticked
-            and now_ms - self._ticked_ms < REST_MS
+            and now_ms - self._ticked_ms < replica.times.lag_ms * 3 // 4
             and self not in self._shell.restless
             and log is not None
             and log.log_start_offset == replica.log.start
