@@ -158,7 +158,8 @@ async def change_records(etcd: Coordination, view: View, found: Iterable[Replica
         if change is not None:
             wanted.append((replica, change))
     parts = [wanted[at : at + CHANGED_AT_ONCE] for at in range(0, len(wanted), CHANGED_AT_ONCE)]
-    await view.reached(max([await _changed_together(etcd, view, part) for part in parts], default=0))
+    # At once: what others elect in place of the first ones would delay the last ones.
+    await view.reached(max(await asyncio.gather(*(_changed_together(etcd, view, part) for part in parts)), default=0))
 
 
 async def _changed_together(etcd: Coordination, view: View, part: Iterable[tuple[Replica, Change]]) -> int:
