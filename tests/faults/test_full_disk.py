@@ -76,7 +76,8 @@ def test_a_disk_is_filled_and_freed_without_a_restart(disk: Path, reserve_bytes:
             next_number += asyncio.run(fill(broker.address, next_number))
             next_number += count_until_full(broker.address, BIG)
             read = asyncio.run(values(broker.address))
-            assert len(read) == next_number - first, f"cycle {cycle}"
+            assert len(read) - (next_number - first) in (0, 1), f"cycle {cycle}: one that was given up may be there"
+            next_number = first + len(read)
             first = asyncio.run(delete_all_but_the_last(broker.address))
             ballast.unlink()
             assert asyncio.run(produces_again(broker.address, next_number)), f"cycle {cycle}"
