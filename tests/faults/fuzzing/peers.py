@@ -3,6 +3,7 @@
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -15,8 +16,9 @@ from warmlog_protocol.messages import AuthenticateRequest
 from warmlog_protocol.sasl.scram import ClientExchange
 from warmlog_protocol.wire.frames import HEAD_BYTES
 
-ANSWER_TIMEOUT_S = 0.05
-"""A frame that says it is longer than it is swallows what comes after it: then nothing is answered."""
+ANSWER_TIMEOUT_S, MOST_TIMEOUT_S = 0.05, 1.0
+"""A frame that says it is longer than it is swallows what comes after it: then nothing is answered. What is waited at
+least, and at most where answers take long."""
 FRAMES_A_CONNECTION = 40
 SENTINEL_ID = 0x5EED
 LOGIN_ID = 0x106
@@ -48,6 +50,7 @@ class Peer(threading.Thread):
         self._address = address
         self._is_authenticated = is_authenticated
         self._frames = frames
+        self._usual_s = MOST_TIMEOUT_S / 10
         self.luck = Random(seed)
         self.corpus = corpus()
         self.handshake = handshake()
@@ -62,7 +65,7 @@ class Peer(threading.Thread):
 
     def _connect(self) -> None:
         self.tally.connections += 1
-        with socket.create_connection(self._address, timeout=10) as connection:
+        with socket.create_connection(self._address, timeout=60) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # Closing resets: sockets that linger would use up the ports.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -106,9 +109,11 @@ class Peer(threading.Thread):
             if luck.random() < 0.02:
                 connection.sendall(frame)
                 return False  # gone without a word
+            began_s = time.monotonic()
             connection.sendall(frame + self.sentinel)
-            connection.settimeout(ANSWER_TIMEOUT_S)
+            connection.settimeout(min(MOST_TIMEOUT_S, max(ANSWER_TIMEOUT_S, 10 * self._usual_s)))
             reader.wait_for(SENTINEL_ID)
+            self._usual_s += (time.monotonic() - began_s - self._usual_s) / 8
         except TimeoutError:
             tally.swallowed += 1
             return False
