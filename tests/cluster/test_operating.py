@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from broker_process import BrokerFailed, BrokerProcess
 from cluster_processes import ClusterProcesses, all_are_in_sync, ask, run
@@ -15,6 +16,7 @@ from forked import Constants
 from small_disk import small_disk
 from waiting import until, wait_until
 from warmlog import Admin, Producer, blocking
+from warmlog.cli.app import build_program
 from warmlog_broker.cluster import orders, session
 from warmlog_broker.cluster import view as view_module
 from warmlog_broker.cluster.keys import Keys, OrderValue, to_bytes
@@ -75,6 +77,14 @@ def test_a_partition_moves_to_other_brokers_with_its_records(cluster: ClusterPro
     wait_until(lambda: nodes_of(cluster, "moved") == [1, 2, 3])
     wait_until(lambda: all_are_in_sync(cluster))
     assert "nothing had to be changed" in run(cluster, "reassign", "moved", "0", "--replicas", "1,2,3")
+
+    def has_copies(*, headings: list[str]) -> bool:
+        words = ["topic", "describe", "moved", "--broker", broker.address]
+        told = CliRunner().invoke(build_program(), words, prog_name="warmlog").output.splitlines()
+        (row,) = [line.split("\t") for line in told if line.startswith("0\t")]
+        return told[told.index("\t".join(row)) - 1].split("\t")[-2:] == headings and row[-2:] == ["1,2,3"] * 2
+
+    wait_until(lambda: has_copies(headings=["replicas", "in sync"]))
 
 
 def test_a_leader_whose_disk_is_full_hands_over_and_leads_again_when_it_has_room(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def test_json_says_the_same_for_scripts(warmlog: CommandLine) -> None:
     (partition,) = described["partitions"]
     assert (partition["log_start_offset"], partition["high_watermark"], partition["log_end_offset"]) == (0, 2, 2)
     assert (partition["uncommitted"], partition["error"]) == (0, None)
+    assert partition["replicas"] == partition["in_sync_replicas"] == [partition["leader"]]
     assert described["durability"] == {"acks_all": "fsync", "flush_ms": 100, "flush_messages": None}
     listed = {topic["name"]: topic for topic in json.loads(succeeded(warmlog("topic", "list", "--json")))}
     size_bytes = described["size_bytes"]

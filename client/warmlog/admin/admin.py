@@ -60,6 +60,9 @@ class PartitionDescription(Struct, frozen=True):
     log_end_offset: int
     error: ApiError | None = None
     """Why the offsets are unknown; they are -1 then."""
+    replicas: Sequence[int] = ()
+    """The node ids of the brokers that have a copy; those in sync have every record below the high watermark."""
+    in_sync_replicas: Sequence[int] = ()
 
     @property
     def uncommitted(self) -> int:
@@ -350,10 +353,7 @@ async def _described(cluster: Cluster, topics: Sequence[Topic]) -> dict[str, lis
     for topic in topics:
         for part in topic.partitions:
             tp = topic.name, part.partition
-            start, stable, mark, end = offsets[tp] if tp not in errors else [-1] * len(_MEASURES)
-            described[topic.name].append(
-                PartitionDescription(
-                    part.partition, part.leader_id, part.leader_epoch, start, stable, mark, end, errors.get(tp)
-                )
-            )
+            ends = offsets[tp] if tp not in errors else [-1] * len(_MEASURES)
+            leader, copies = (part.leader_id, part.leader_epoch), (part.replicas, part.in_sync_replicas)
+            described[topic.name].append(PartitionDescription(part.partition, *leader, *ends, errors.get(tp), *copies))
     return described

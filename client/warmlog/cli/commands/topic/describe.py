@@ -156,8 +156,11 @@ def describe(topic: str, show_all: bool, max_segments: int | None) -> None:
         line(f"topic {found.name}, {counted(len(found.partitions), 'partition')}, id {found.topic_id}")
         line(f"durability: {found.durability}")
         line()
-        rows = [(*_offsets(each).values(), *_figure_cells(figures[each.partition])) for each in found.partitions]
-        table((*OFFSET_HEADINGS, *FIGURE_HEADINGS), rows)
+        rows = [
+            (*_offsets(each).values(), *_figure_cells(figures[each.partition]), *copies[1:])
+            for each, copies in zip(found.partitions, _copies(found), strict=True)
+        ]
+        table((*OFFSET_HEADINGS, *FIGURE_HEADINGS, *_copy_headings(found)[1:]), rows)
         line()
         _settings_table(found, show_all=show_all)
         show_held(held)
@@ -200,10 +203,10 @@ def _show(found: "TopicDescription", figures: dict[int, Figures], *, show_all: b
         table(OFFSET_HEADINGS, [tuple(_offsets(each).values()) for each in found.partitions])
         line()
     rows = [
-        (each.partition, each.log_start_offset, each.high_watermark, *_figure_cells(figures[each.partition]))
-        for each in found.partitions
+        (each.partition, each.log_start_offset, each.high_watermark, *_figure_cells(figures[each.partition]), *copies)
+        for each, copies in zip(found.partitions, _copies(found), strict=True)
     ]
-    table(("partition", "first offset", "next offset", *FIGURE_HEADINGS), rows)
+    table(("partition", "first offset", "next offset", *FIGURE_HEADINGS, *_copy_headings(found)), rows)
     line()
     _settings_table(found, show_all=show_all)
 
@@ -261,12 +264,28 @@ OFFSET_HEADINGS = (
     "uncommitted",
 )
 FIGURE_HEADINGS = ("records", "size", "last record")
+COPY_HEADINGS = ("leader", "replicas", "in sync")
+"""Of a topic with more than one replica."""
 
 
 def _offsets(partition: "PartitionDescription") -> dict[str, int]:
     """Return the row of a partition; `uncommitted` counts records written but not yet durable."""
     ends = ("log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset", "uncommitted")
     return {name: getattr(partition, name) for name in ("partition", "leader", "leader_epoch", *ends)}
+
+
+def _copy_headings(topic: "TopicDescription") -> tuple[str, ...]:
+    return COPY_HEADINGS if any(len(each.replicas) > 1 for each in topic.partitions) else ()
+
+
+def _copies(topic: "TopicDescription") -> list[tuple[str, ...]]:
+    """Return for each partition the cells under COPY_HEADINGS: none where each has one copy."""
+    if not _copy_headings(topic):
+        return [()] * len(topic.partitions)
+    return [
+        (str(each.leader), *(",".join(map(str, nodes)) or "-" for nodes in (each.replicas, each.in_sync_replicas)))
+        for each in topic.partitions
+    ]
 
 
 def _figure_cells(figures: Figures) -> tuple[Cell, ...]:
@@ -288,6 +307,7 @@ def document(topic: "TopicDescription", figures: dict[int, Figures] | None = Non
     partitions = []
     for each in topic.partitions:
         row = {**_offsets(each), "error": None if each.error is None else str(each.error)}
+        row |= {"replicas": list(each.replicas), "in_sync_replicas": list(each.in_sync_replicas)}
         partitions.append(row if figures is None else {**row, **figures[each.partition]._asdict()})
     return {
         "name": topic.name,
