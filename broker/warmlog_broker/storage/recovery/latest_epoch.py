@@ -46,7 +46,11 @@ def _last_batch(directory: Path) -> BatchHeader | None:
     Nothing is read of an empty file.
     """
     point = read_restart_point(directory)
-    for base_offset in reversed(base_offsets_in(directory)):
+    try:
+        base_offsets = base_offsets_in(directory)
+    except OSError:
+        return None
+    for base_offset in reversed(base_offsets):
         path = directory / segment_file_name(base_offset, LOG_KIND)
         try:
             records = FileRecords.open_read_only(path, OpenFiles())

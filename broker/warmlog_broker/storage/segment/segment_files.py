@@ -29,10 +29,13 @@ def split_name(name: str) -> tuple[int, str]:
 
 
 def base_offsets_in(directory: Path) -> list[int]:
-    """The base offsets of the `.log` files in a partition's directory, in order; none if that cannot be read."""
+    """The base offsets of the `.log` files in a partition's directory, in order; none if there is no such directory.
+
+    Raises OSError if it cannot be read: a log that is not seen would count as empty.
+    """
     try:
         names = os.listdir(directory)  # noqa: PTH208 - a start after a crash asks for each partition
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     logs = [split_name(name) for name in names if name.endswith(LOG_KIND)]
     return sorted(base_offset for base_offset, kind in logs if kind == LOG_KIND)

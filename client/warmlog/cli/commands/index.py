@@ -103,8 +103,11 @@ def trace(
             target_name = f"{'offset' if kind == 'offset' else 'timestamp'} {stored_target + base_offset}"
             traces = trace_both(shape, stored_target)
         width = shutil.get_terminal_size((LINE_WIDTH, 24)).columns
-        text = "\n".join(draw_text(shape, target_name, traces, width=width))
-        print_result(_document(shape, target_name, traces), lambda: line(text))
+
+        def draw() -> None:
+            line("\n".join(draw_text(shape, target_name, traces, width=width)))
+
+        print_result(_document(shape, target_name, traces), draw)
         if png is not None:
             draw_png(png, shape, target_name, traces)
             note(f"the picture is in {png}")

@@ -36,7 +36,7 @@ class BrokerChoice(NamedTuple):
 
 def broker_choice(context: click.Context) -> BrokerChoice:
     """Return the broker in force for a command with the option --broker."""
-    text = context.meta.get(_BROKER) or DEFAULT_BROKER
+    text = context.meta.get(_BROKER, DEFAULT_BROKER)
     source = context.get_parameter_source("broker")
     before_command = context.find_root().params.get("broker")
     if source is ParameterSource.COMMANDLINE:

@@ -1,5 +1,6 @@
 """The files of a segment: which there are, how they are renamed, closed, deleted and synced."""
 
+import errno
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from unit.broker.storage.recovery_room import recover
 from unit.broker.storage.time_lookups import record_in
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.io.open_files import ClosedFile, OpenFiles
+from warmlog_broker.storage.segment.segment_files import base_offsets_in
 from warmlog_protocol.batch import read_header
 
 
@@ -29,6 +31,19 @@ def test_a_new_segment_has_no_index_files_and_reading_it_makes_none(tmp_path: Pa
     assert file_names(tmp_path) == ["00000000000000000000.log"]
     append(segment, 1, 2)
     assert file_names(tmp_path) == [f"{0:020d}.{kind}" for kind in ("index", "log", "timeindex")]
+
+
+def test_segments_that_cannot_be_listed_are_not_taken_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_segment(tmp_path).close()
+    assert base_offsets_in(tmp_path) == [0]
+    assert base_offsets_in(tmp_path / "none") == []
+
+    def fail(_: Path) -> list[str]:
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(os, "listdir", fail)
+    with pytest.raises(OSError, match="broken"):
+        base_offsets_in(tmp_path)
 
 
 def test_opening_and_closing_an_old_segment_opens_nothing(tmp_path: Path) -> None:

@@ -118,6 +118,13 @@ def test_what_others_are_called_elsewhere_is_answered_with_what_to_type_here(typ
     assert " ".join(done.output.split()).endswith(advice), done.output
 
 
+@pytest.mark.parametrize("words", [["topic", "list", "--broker", ""], ["--broker", "", "topic", "list"]])
+def test_an_empty_address_is_not_the_default(words: list[str]) -> None:
+    done = CliRunner().invoke(build_program(), words, prog_name="warmlog")
+    assert done.exit_code == 2
+    assert "no broker address given" in done.output
+
+
 def test_an_election_that_may_lose_records_needs_a_terminal_or_yes() -> None:
     done = CliRunner().invoke(build_program(), ["cluster", "elect", "orders", "--unclean", "1"], prog_name="warmlog")
     assert done.exit_code == 2
