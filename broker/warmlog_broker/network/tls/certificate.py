@@ -52,8 +52,8 @@ class Certificate:
         except InvalidConfig as error:
             _log.error("warmlog: the TLS certificate was not reloaded, the old one stays in use: %s", error)
         else:
-            _log.info("warmlog: reloaded the TLS certificate: %s", self._config.tls_cert_file)
             self.expires_at = self._read_expiry()
+            _log.info("warmlog: reloaded the TLS certificate: %s", self._config.tls_cert_file)
 
     def _read_expiry(self) -> datetime | None:
         """Return until when clients accept the certificate, None if unknown; log a warning if that is soon or over."""
