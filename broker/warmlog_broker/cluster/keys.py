@@ -104,7 +104,7 @@ class DeletedValue(Value, frozen=True, kw_only=True):
 
 
 class OrderValue(Value, frozen=True, kw_only=True):
-    """One of these is given."""
+    """One of these is given, or the replicas and, until it is done, a recovery."""
 
     replicas: tuple[int, ...] | None = None
     """All replicas from now on, the preferred leader first."""

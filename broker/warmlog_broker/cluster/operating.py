@@ -39,14 +39,16 @@ from warmlog_protocol.errors import (
 )
 
 
-async def order(etcd: Coordination, view: View, key: PartitionKey, wanted: OrderValue) -> None:
-    """Want something of a partition, in place of what was wanted before.
+async def order(etcd: Coordination, view: View, key: PartitionKey, wanted: OrderValue) -> OrderValue:
+    """Want something of a partition, in place of what was wanted before; a recovery leaves a move as it is.
 
-    InvalidRequest or InvalidReplicaAssignment if it cannot be.
+    Return the order. InvalidRequest or InvalidReplicaAssignment if it cannot be.
     """
-    record = _record(view, key)
+    record, moved_to = _record(view, key), _moved_to(view, key)
     if wanted.replicas is not None:
-        check_replicas([wanted.replicas], len(wanted.replicas), view.brokers)
+        check_replicas([wanted.replicas], len(wanted.replicas), {*view.brokers, *record.replicas})
+    if wanted.leader is not None and moved_to is not None:
+        raise InvalidRequest(f"the partition is moved to the brokers {list(moved_to)}: wait, or take that back first")
     if wanted.leader is not None and wanted.leader not in record.isr:
         raise InvalidRequest(f"broker {wanted.leader} is not in sync: the in-sync set is {list(record.isr)}")
     if wanted.recover is not None:
@@ -54,8 +56,21 @@ async def order(etcd: Coordination, view: View, key: PartitionKey, wanted: Order
             raise InvalidRequest(f"broker {wanted.recover} is not one of the replicas {list(record.replicas)}")
         if record.leader in view.brokers:
             raise InvalidRequest(f"broker {record.leader} leads the partition: nothing has to be recovered")
-        wanted = replace(wanted, nonce=str(uuid4()))
+        wanted = replace(wanted, replicas=moved_to, nonce=str(uuid4()))
     await _write(etcd, view, view.keys.order(*key), wanted)
+    return wanted
+
+
+def is_wanted(view: View, key: PartitionKey, election: OrderValue) -> bool:
+    """Return whether an election that was ordered is not done yet."""
+    now = view.orders.get(key)
+    return now is not None and (now.leader, now.nonce) == (election.leader, election.nonce)
+
+
+async def withdraw(etcd: Coordination, view: View, key: PartitionKey) -> None:
+    """Want no election of a partition any more; a move stays as it is."""
+    moved_to = _moved_to(view, key)
+    await _write(etcd, view, view.keys.order(*key), None if moved_to is None else OrderValue(replicas=moved_to))
 
 
 async def drain(etcd: Coordination, view: View, node: int, *, is_drained: bool) -> None:
@@ -122,6 +137,8 @@ def election(view: View, key: PartitionKey, *, is_unclean: bool = False) -> Orde
             raise EligibleLeadersNotAvailable(f"none of the brokers {list(record.replicas)} runs: start one of them")
         best = min(able, key=lambda node: (node not in record.eligible, node not in record.last_known_elr))
         return OrderValue(recover=best)
+    if (moved_to := _moved_to(view, key)) is not None:
+        raise PreferredLeaderNotAvailable(f"the partition is moved to the brokers {list(moved_to)}: wait for that")
     if first not in record.isr or first not in view.racks():
         raise PreferredLeaderNotAvailable(f"broker {first} is stopping, or not in sync: {list(record.isr)} are")
     return OrderValue(leader=first)
@@ -129,9 +146,9 @@ def election(view: View, key: PartitionKey, *, is_unclean: bool = False) -> Orde
 
 def target(view: View, key: PartitionKey) -> Nodes | None:
     """Return the replicas that a partition is about to have; None if it is not moved to other brokers."""
-    record, wanted = _record(view, key), view.orders.get(key)
-    if wanted is not None and wanted.replicas is not None:
-        return wanted.replicas
+    record, moved_to = _record(view, key), _moved_to(view, key)
+    if moved_to is not None:
+        return moved_to
     staying = tuple(node for node in record.replicas if node not in record.removing)
     return staying if record.adding or record.removing else None
 
@@ -150,6 +167,11 @@ def reassignment(view: View, key: PartitionKey, wanted: Sequence[int] | None, *,
     elif keeps_count and len(wanted) != len(present):
         raise InvalidReplicationFactor(f"{len(wanted)} replicas in the place of {len(present)}: allow another number")
     return OrderValue(replicas=tuple(wanted))
+
+
+def _moved_to(view: View, key: PartitionKey) -> Nodes | None:
+    wanted = view.orders.get(key)
+    return None if wanted is None else wanted.replicas
 
 
 def _record(view: View, key: PartitionKey) -> PartitionRecord:

@@ -33,9 +33,11 @@ _log = logging.getLogger(__name__)
 
 def is_done(order: OrderValue, record: PartitionRecord) -> bool:
     """Return whether a partition, which has a leader, is as an operator has wanted it."""
+    if order.recover is not None:
+        return True
     if order.replicas is not None:
         return record.replicas == order.replicas and not record.adding and not record.removing
-    return order.recover is not None or record.leader == order.leader
+    return record.leader == order.leader
 
 
 class Orders:
@@ -74,14 +76,15 @@ class Orders:
             driver.do(ev.RecoveryAsked(order.nonce))
 
     async def end(self, key: PartitionKey) -> None:
-        """Delete an order that is carried out, if this broker leads the partition."""
+        """Delete an order that is carried out, but for a move beside a recovery, if this broker leads the partition."""
         order, seen = self._view.orders.get(key), self._view.records.get(key)
         if order is None or seen is None or self._view.frozen:
             return
         leads = seen.record.leader == self._view.node and self._view.node in self._view.brokers
         if leads and is_done(order, seen.record):
-            name = self._view.keys.order(*key)
-            await self._change(name, Delete(name))
+            name, moves = self._view.keys.order(*key), order.recover is not None and order.replicas is not None
+            rest = Put(name, to_bytes(OrderValue(replicas=order.replicas))) if moves else Delete(name)
+            await self._change(name, rest)
 
     async def _repeat(self) -> None:
         """Do what could not be done before, as a replica was not in sync, or not ready to lead."""

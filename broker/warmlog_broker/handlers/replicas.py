@@ -3,7 +3,9 @@
 The orders are those of `warmlog cluster reassign` and `elect`. A broker that is alone has nothing to move or to elect.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from warmlog_broker.handlers.context import Services
@@ -12,25 +14,51 @@ from warmlog_broker.network.request import RequestContext, Response
 from warmlog_broker.replica.cluster_view import NO_LEADER
 from warmlog_broker.topics.topics import check_replicas
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import ElectionNotNeeded, ErrorCode, NoReassignmentInProgress
+from warmlog_protocol.errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    ErrorCode,
+    NoReassignmentInProgress,
+    PreferredLeaderNotAvailable,
+    RequestTimedOut,
+)
 
 if TYPE_CHECKING:
-    from warmlog_broker.cluster.records import PartitionKey
+    from warmlog_broker.cluster.data_path.requests import Election
 
-LONGEST_WAIT_S = 30.0
-"""A connection waits so long for an election."""
+LONGEST_WAIT_S = 10.0
+"""A request waits so long, or half of its timeout, as clients take that for the time until the response."""
+
+
+def _end_s(services: Services, timeout_ms: int) -> float:
+    """Return when a request waits no more, in seconds of the loop."""
+    return services.loop.time() + min(timeout_ms / 2000, LONGEST_WAIT_S)
+
+
+@asynccontextmanager
+async def _until(services: Services, ends_at_s: float) -> AsyncIterator[None]:
+    """RequestTimedOut if it is too late to begin the block, or if that does not end in time."""
+    if services.loop.time() >= ends_at_s:
+        raise RequestTimedOut("this was not begun, as the items before took too long: try again")
+    try:
+        async with asyncio.timeout_at(ends_at_s):
+            yield
+    except TimeoutError:
+        raise RequestTimedOut("whether this was changed is not known, as etcd does not say in time") from None
 
 
 async def alter_partition_reassignments(
     services: Services, _context: RequestContext, request: m.AlterPartitionReassignmentsRequest
 ) -> Response:
-    cluster = services.between_brokers
+    """Order that partitions are moved, or that a move is taken back. After a timeout no more items are tried."""
+    cluster, ends_at_s = services.between_brokers, _end_s(services, request.timeout_ms)
 
     async def alter(wanted: m.ReplicasToAlter) -> m.PartitionResult:
         topic = services.topics.get(wanted.topic)
         topic.check_number(wanted.partition)
         if cluster is not None:
-            await cluster.reassign(topic.topic_id, wanted, keeps_count=request.keeps_count)
+            async with _until(services, ends_at_s):
+                await cluster.reassign(topic.topic_id, wanted, keeps_count=request.keeps_count)
         elif wanted.replicas is None:
             raise NoReassignmentInProgress("there is one broker: nothing is moved")
         else:
@@ -61,15 +89,21 @@ def list_partition_reassignments(
 
 
 async def elect_leaders(services: Services, _context: RequestContext, request: m.ElectLeadersRequest) -> Response:
-    cluster = services.between_brokers
-    wanted: dict[m.InspectedPartition, PartitionKey] = {}
+    """Order elections, and wait until they are done. Those that are not in time are withdrawn."""
+    cluster, ends_at_s = services.between_brokers, _end_s(services, request.timeout_ms)
+    wanted: dict[m.InspectedPartition, Election] = {}
 
     async def elect(each: m.InspectedPartition) -> m.PartitionResult:
         topic = services.topics.get(each.topic)
         topic.check_number(each.partition)
         if cluster is None:
-            raise ElectionNotNeeded("there is one broker: it leads the partition while its disk works")
-        wanted[each] = await cluster.elect(topic.topic_id, each.partition, is_unclean=request.is_unclean)
+            here = topic.local.get(each.partition)
+            if services.cluster.leadership(topic.topic_id, each.partition, here).leader_id != NO_LEADER:
+                raise ElectionNotNeeded("there is one broker, and it leads the partition")
+            error = EligibleLeadersNotAvailable if request.is_unclean else PreferredLeaderNotAvailable
+            raise error("there is one broker, and its disk has failed")
+        async with _until(services, ends_at_s):
+            wanted[each] = await cluster.elect(topic.topic_id, each.partition, is_unclean=request.is_unclean)
         return m.PartitionResult(each.topic, each.partition, ErrorCode.NONE, "")
 
     asked = request.partitions
@@ -77,10 +111,10 @@ async def elect_leaders(services: Services, _context: RequestContext, request: m
         asked = list(_without_their_leader(services, is_unclean=request.is_unclean))
     results = await handle_all(services, asked, elect, failed_partition(m.PartitionResult))
     if cluster is not None:
-        await cluster.carried_out(wanted.values(), min(request.timeout_ms / 1000, LONGEST_WAIT_S))
-        text = "the election is wanted, and not done yet: it goes on, so look again"
+        late = await cluster.not_done(list(wanted.values()), ends_at_s)
+        text = "the election was not done in time, and is taken back: try again"
         for index, each in enumerate(asked):
-            if each in wanted and wanted[each] in cluster.view.orders:
+            if wanted.get(each) in late:
                 results[index] = m.PartitionResult(each.topic, each.partition, ErrorCode.REQUEST_TIMED_OUT, text)
     return m.ElectLeadersResponse(results)
 

@@ -136,7 +136,8 @@ def address_of(context: RequestContext, broker: m.BrokerMetadata | m.FoundCoordi
 
 
 def _partition(partition: m.PartitionMetadata, alive: set[int]) -> Any:
-    """A replica is offline if its broker is away, or, as the only one in no in-sync set, its disk."""
+    """A replica is offline if its broker is away, or, if it is the only one and not in sync, its disk."""
+    is_failed = len(partition.replicas) == 1 and not partition.in_sync_replicas
     has_leader = partition.leader_id != NO_LEADER
     return _Metadata.MetadataResponsePartition(
         ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
@@ -145,5 +146,5 @@ def _partition(partition: m.PartitionMetadata, alive: set[int]) -> Any:
         partition.leader_epoch,
         partition.replicas,
         partition.in_sync_replicas,
-        [each for each in partition.replicas if each not in alive or not partition.in_sync_replicas],
+        [each for each in partition.replicas if each not in alive or is_failed],
     )

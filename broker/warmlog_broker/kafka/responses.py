@@ -68,6 +68,14 @@ class _List(Struct, frozen=True):
     """The list within its elements, if it is this one that has the results."""
 
 
+def by_topic(parts: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
+    """Return the parts of each topic, in the order in which they come."""
+    topics: dict[str, list[Any]] = {}
+    for topic, part in parts:
+        topics.setdefault(topic, []).append(part)
+    return topics
+
+
 def refused(error: ApiError) -> Result:
     """Return the result of an item that has failed."""
     return Result(error.code, str(error))

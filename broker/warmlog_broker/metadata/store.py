@@ -170,7 +170,11 @@ class LoneClusterStore:
         """The subjects that are not in `_versions` were changed in this version, or earlier."""
 
     async def commit(
-        self, changes: Sequence[Entry], *, expected: Version | None = None, **_chosen: Mapping[str, Replicas]
+        self,
+        changes: Sequence[Entry],
+        *,
+        expected: Version | None = None,
+        chosen: Mapping[str, Replicas] = NO_CHOICE,  # noqa: ARG002
     ) -> None:
         """As `ClusterStore.commit`. There is no choice of brokers."""
         subjects = [_subject_of(change) for change in changes]

@@ -19,14 +19,17 @@ class ReplicasToAlter(Message, frozen=True):
 
 
 class AlterPartitionReassignmentsRequest(Message, frozen=True):
-    """Move partitions to other brokers. With `keeps_count` each has as many replicas as before."""
+    """Move partitions to other brokers. With `keeps_count` each has as many replicas as before. The response comes
+    after `timeout_ms` at the latest."""
 
     partitions: list[ReplicasToAlter]
     keeps_count: bool = False
+    timeout_ms: Int32 = 30_000
 
 
 class AlterPartitionReassignmentsResponse(Message, frozen=True):
-    """One result for each partition, in the order of the request. Without an error its move has begun."""
+    """One result for each partition, in the order of the request. Without an error its move is ordered,
+    and goes on after a restart."""
 
     partitions: list[PartitionResult]
 
@@ -57,7 +60,7 @@ class ElectLeadersRequest(Message, frozen=True):
     """Let the first replica of each of these partitions lead, or of all (None) of which it does not.
 
     With `is_unclean`, if a partition has no leader, let a replica lead that may not have all records: what it does not
-    have is lost. The response comes when it is done, after `timeout_ms` at the latest.
+    have is lost. The response comes when it is done, after half of `timeout_ms` and little more at the latest.
     """
 
     partitions: list[InspectedPartition] | None = None
@@ -68,7 +71,7 @@ class ElectLeadersRequest(Message, frozen=True):
 class ElectLeadersResponse(Message, frozen=True):
     """One result for each partition, in the order of the request, or for each that needed an election, of all.
 
-    After REQUEST_TIMED_OUT it is still wanted, and done when it can be.
+    What is not done in time is REQUEST_TIMED_OUT, and not wanted any more.
     """
 
     partitions: list[PartitionResult]

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from warmlog_broker.kafka.cluster import address_of, authorized_operations
+from warmlog_broker.kafka.responses import by_topic
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import Ready, RequestContext, Response, then
 from warmlog_protocol import messages as m
@@ -56,12 +57,13 @@ def describe_log_dirs(kafka: Kafka, context: RequestContext, request: Any) -> Re
 
 
 def _directory(directory: m.LogDir, wanted: set[tuple[str, int]] | None) -> Any:
-    topics: dict[str, list[Any]] = {}
-    for each in directory.partitions:
-        if wanted is None or (each.topic, each.partition) in wanted:
-            part = _Dirs.DescribeLogDirsPartition(each.partition, each.size_bytes, each.offset_lag, each.is_future)
-            topics.setdefault(each.topic, []).append(part)
-    listed = [_Dirs.DescribeLogDirsTopic(name, parts) for name, parts in topics.items()]
+    part = _Dirs.DescribeLogDirsPartition
+    topics = by_topic(
+        (each.topic, part(each.partition, each.size_bytes, each.offset_lag, each.is_future))
+        for each in directory.partitions
+        if wanted is None or (each.topic, each.partition) in wanted
+    )
+    listed = [_Dirs.DescribeLogDirsTopic(*topic) for topic in topics.items()]
     return _Dirs.DescribeLogDirsResult(
         directory.error_code, directory.path, listed, directory.total_bytes, directory.usable_bytes
     )
@@ -93,7 +95,5 @@ def alter_replica_log_dirs_failed(request: Any, error: ApiError) -> m.Message:
 
 
 def _moved(results: Iterable[tuple[str, int, int]]) -> m.Message:
-    topics: dict[str, list[Any]] = {}
-    for topic, number, code in results:
-        topics.setdefault(topic, []).append(_Moved.AlterReplicaLogDirPartitionResult(number, code))
-    return _Moved(results=[_Moved.AlterReplicaLogDirTopicResult(name, parts) for name, parts in topics.items()])
+    topics = by_topic((topic, _Moved.AlterReplicaLogDirPartitionResult(*part)) for topic, *part in results)
+    return _Moved(results=[_Moved.AlterReplicaLogDirTopicResult(*topic) for topic in topics.items()])

@@ -1,9 +1,8 @@
 """AlterPartitionReassignments, ListPartitionReassignments and ElectLeaders."""
 
-from collections.abc import Iterable
 from typing import Any
 
-from warmlog_broker.kafka.responses import answered
+from warmlog_broker.kafka.responses import answered, by_topic
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import Ready, RequestContext, Response, then
 from warmlog_protocol import messages as m
@@ -18,13 +17,15 @@ _Elected = API["ElectLeaders"].response
 
 
 def alter_partition_reassignments(kafka: Kafka, context: RequestContext, request: Any) -> Response:
-    """Begin to move partitions to other brokers, or take that back."""
+    """Order to move partitions to other brokers, or take that back."""
     wanted = [
         m.ReplicasToAlter(topic.name, part.partition_index, part.replicas)
         for topic in request.topics
         for part in topic.partitions
     ]
-    message = m.AlterPartitionReassignmentsRequest(wanted, not request.allow_replication_factor_change)
+    message = m.AlterPartitionReassignmentsRequest(
+        wanted, not request.allow_replication_factor_change, request.timeout_ms
+    )
 
     def back(altered: Any) -> Ready:
         return answered("AlterPartitionReassignments", request, altered.partitions, error_message=None)
@@ -42,7 +43,7 @@ def list_partition_reassignments(kafka: Kafka, context: RequestContext, request:
 
     def back(listed: Any) -> Ready:
         part = _Listed.OngoingPartitionReassignment
-        topics = _by_topic(
+        topics = by_topic(
             (each.topic, part(each.partition, each.replicas, each.adding, each.removing)) for each in listed.partitions
         )
         return _Listed(
@@ -53,7 +54,7 @@ def list_partition_reassignments(kafka: Kafka, context: RequestContext, request:
 
 
 def elect_leaders(kafka: Kafka, context: RequestContext, request: Any) -> Response:
-    """Let the first replicas lead, or, where no replica in sync is left, any others."""
+    """Let the first replicas lead, or, if no replica in sync is left, any others."""
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise InvalidRequest(f"an election of type {request.election_type}: expected 0 (preferred) or 1 (unclean)")
     wanted = None
@@ -64,7 +65,7 @@ def elect_leaders(kafka: Kafka, context: RequestContext, request: Any) -> Respon
 
     def back(elected: Any) -> Ready:
         part = _Elected.PartitionResult
-        topics = _by_topic(
+        topics = by_topic(
             (each.topic, part(each.partition, each.error_code, each.error_message or None))
             for each in elected.partitions
         )
@@ -72,10 +73,3 @@ def elect_leaders(kafka: Kafka, context: RequestContext, request: Any) -> Respon
 
     message = m.ElectLeadersRequest(wanted, request.election_type == UNCLEAN, request.timeout_ms)
     return then(kafka.call(context, message), back)
-
-
-def _by_topic(parts: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
-    topics: dict[str, list[Any]] = {}
-    for topic, part in parts:
-        topics.setdefault(topic, []).append(part)
-    return topics
