@@ -13,8 +13,10 @@ from broker_thread import BrokerThread
 from kafka_client import KafkaClient, rows
 from warmlog.blocking import Admin
 from warmlog_broker.kafka.admin import configs
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.kafka.schema import API
+from wire_client import WireClient
 
 TIMEOUT_S = 40
 TOPIC, BROKER = 2, 4
@@ -328,7 +330,7 @@ def test_the_cluster_and_its_directories(
     assert moved.partitions[0].error_code == ErrorCode.LOG_DIR_NOT_FOUND
 
 
-def test_one_broker_has_nothing_to_move_and_nothing_to_elect(client: KafkaClient) -> None:
+def test_one_broker_has_nothing_to_move_and_nothing_to_elect(broker: BrokerThread, client: KafkaClient) -> None:
     client.create("stays")
     move = API["AlterPartitionReassignments"].request
     wanted = [("stays", 0, [1]), ("stays", 0, [2]), ("stays", 0, None), ("stays", 7, [1]), ("nowhere", 0, [1])]
@@ -356,3 +358,10 @@ def test_one_broker_has_nothing_to_move_and_nothing_to_elect(client: KafkaClient
         assert client.call("ElectLeaders", version, topic_partitions=None).replica_election_results == []
     refused = client.call("ElectLeaders", 2, topic_partitions=topics, election_type=2)
     assert refused.error_code == ErrorCode.INVALID_REQUEST
+    broker.in_loop(lambda it: it.topics.partition("stays", 0).take_offline("the disk fails"))
+    expected = [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE]
+    for kind, code in enumerate(expected):
+        elected = client.call("ElectLeaders", 2, topic_partitions=topics, election_type=kind)
+        assert elected.replica_election_results[0].partition_result[0].error_code == code
+    with WireClient(broker.address) as own:
+        own.call(m.DeleteTopicsRequest(["stays"]))

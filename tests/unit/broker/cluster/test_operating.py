@@ -88,7 +88,7 @@ async def test_an_election_that_is_not_done_in_time_is_withdrawn(
     await put(etcd, view, replace(LED, leader=NO_LEADER))
     if moved_to:
         await order(etcd, view, KEY, OrderValue(replicas=moved_to))
-    own = ClusterRequests(*[None] * 5, etcd, view)  # type: ignore[arg-type] # these are not asked
+    own = ClusterRequests(None, None, None, None, None, etcd, view)  # type: ignore[arg-type] # these are not asked
     elected = await own.elect(*KEY, is_unclean=True)
     assert await own.not_done([elected], asyncio.get_running_loop().time()) == [elected]
     assert (target(view, KEY), is_wanted(view, *elected)) == (moved_to, False)
