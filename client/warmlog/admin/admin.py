@@ -353,7 +353,9 @@ async def _described(cluster: Cluster, topics: Sequence[Topic]) -> dict[str, lis
     for topic in topics:
         for part in topic.partitions:
             tp = topic.name, part.partition
-            ends = offsets[tp] if tp not in errors else [-1] * len(_MEASURES)
+            start, stable, high, end = offsets[tp] if tp not in errors else [-1] * len(_MEASURES)
             leader, copies = (part.leader_id, part.leader_epoch), (part.replicas, part.in_sync_replicas)
-            described[topic.name].append(PartitionDescription(part.partition, *leader, *ends, errors.get(tp), *copies))
+            described[topic.name].append(
+                PartitionDescription(part.partition, *leader, start, stable, high, end, errors.get(tp), *copies)
+            )
     return described

@@ -306,7 +306,7 @@ def document(topic: "TopicDescription", figures: dict[int, Figures] | None = Non
     """Return a topic as JSON for scripts, with its `figures` if they were asked for."""
     partitions = []
     for each in topic.partitions:
-        row = {**_offsets(each), "error": None if each.error is None else str(each.error)}
+        row: dict[str, Any] = {**_offsets(each), "error": None if each.error is None else str(each.error)}
         row |= {"replicas": list(each.replicas), "in_sync_replicas": list(each.in_sync_replicas)}
         partitions.append(row if figures is None else {**row, **figures[each.partition]._asdict()})
     return {
