@@ -136,8 +136,6 @@ def address_of(context: RequestContext, broker: m.BrokerMetadata | m.FoundCoordi
 
 
 def _partition(partition: m.PartitionMetadata, alive: set[int]) -> Any:
-    """A replica is offline if its broker is away, or, if it is the only one and not in sync, its disk."""
-    is_failed = len(partition.replicas) == 1 and not partition.in_sync_replicas
     has_leader = partition.leader_id != NO_LEADER
     return _Metadata.MetadataResponsePartition(
         ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
@@ -146,5 +144,11 @@ def _partition(partition: m.PartitionMetadata, alive: set[int]) -> Any:
         partition.leader_epoch,
         partition.replicas,
         partition.in_sync_replicas,
-        [each for each in partition.replicas if each not in alive or is_failed],
+        offline_replicas(partition, alive),
     )
+
+
+def offline_replicas(partition: m.PartitionMetadata, alive: set[int]) -> list[int]:
+    """Return the replicas whose broker is away; the only one also if it is not in sync, as its disk has failed."""
+    has_failed = len(partition.replicas) == 1 and not partition.in_sync_replicas
+    return [each for each in partition.replicas if each not in alive or has_failed]
