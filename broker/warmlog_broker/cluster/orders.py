@@ -112,7 +112,7 @@ class Orders:
         internal = {topic.topic_id for topic in self._view.state.topics.values() if topic.is_internal}
         for driver in led:
             record, key = driver.replica.record, driver.key
-            if key.topic_id not in internal or key in self._view.orders:
+            if driver.replica.leading is None or key.topic_id not in internal or key in self._view.orders:
                 continue
             if len(record.replicas) >= DEFAULT_REPLICAS or record.adding or record.removing:
                 continue
