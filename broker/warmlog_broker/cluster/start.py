@@ -7,7 +7,7 @@ whose log may lack something leaves the in-sync set; the next mark is written; t
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ from warmlog_broker.cluster.copy_of_etcd import CopyOfEtcd
 from warmlog_broker.cluster.records import PartitionKey, Seen
 from warmlog_broker.cluster.session import NodeInUse, Session, in_use
 from warmlog_broker.cluster.settling import new_author, settled
+from warmlog_broker.cluster.store import KEYS_A_TRANSACTION
 from warmlog_broker.cluster.view import View
 from warmlog_broker.data_dirs.loader import LoadedPartition, StartGivenUp, StartRefused, Stored
 from warmlog_broker.etcd.coordination import ChangedAt, Coordination, Put, Succeeded, Unavailable
@@ -27,8 +28,6 @@ from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_protocol.errors import ApiError, WarmlogError
 
 PAUSE_S = 1.0
-CHANGED_AT_ONCE = 50
-"""Records in one transaction: etcd takes 128 operations."""
 
 _log = logging.getLogger(__name__)
 
@@ -157,12 +156,12 @@ async def change_records(etcd: Coordination, view: View, found: Iterable[Replica
         change = start_change(replica.seen.record, view.node, is_lost=is_lost, was_closed=replica.was_closed)
         if change is not None:
             wanted.append((replica, change))
-    parts = [wanted[at : at + CHANGED_AT_ONCE] for at in range(0, len(wanted), CHANGED_AT_ONCE)]
+    parts = [wanted[at : at + KEYS_A_TRANSACTION] for at in range(0, len(wanted), KEYS_A_TRANSACTION)]
     # At once: what others elect in place of the first ones would delay the last ones.
     await view.reached(max(await asyncio.gather(*(_changed_together(etcd, view, part) for part in parts)), default=0))
 
 
-async def _changed_together(etcd: Coordination, view: View, part: Iterable[tuple[Replica, Change]]) -> int:
+async def _changed_together(etcd: Coordination, view: View, part: Sequence[tuple[Replica, Change]]) -> int:
     """Change records in one transaction, or each by itself if another broker has changed one; return the revision."""
     by = new_author(view.node)
     changed = {
