@@ -6,9 +6,10 @@ and compaction. What takes time (a write of the record, a cut) is a task that re
 
 A follower's fetch is held until there is something to say: more of the log, a question of a client that needs its echo
 (`confirm`), or a higher high watermark, for which a quarter of `confirmation_ms` is waited, as under load it goes with
-the batches, unless consumers read from the follower. A leader that could not confirm itself for half of that asks the
-store. What confirms it while nothing else happens is one echo of the follower for all fetches that the leader holds
-(`serving`); without one for three eighths of `confirmation_ms` the fetch is answered anyway.
+the batches, unless it is the follower's first fetch, or consumers read from the follower. A leader that could not
+confirm itself for half of that asks the store. What confirms it while nothing else happens is one echo of the follower
+for all fetches that the leader holds (`serving`); without one for three eighths of `confirmation_ms` the fetch is
+answered anyway.
 """
 
 import asyncio
@@ -58,6 +59,7 @@ NEAR_MS = 600_000
 READ_S = 0.1
 """If the followers have not confirmed it by then, the store is asked."""
 TICK_MS = 1_000
+"""A replica that nothing is wrong with, and that is not at rest, is ticked so often."""
 
 _TIMELESS = (ev.Fetch, ev.Report, ev.Answered, ev.Flushed)
 """Events of which nothing follows that depends on when the others were heard."""
@@ -585,7 +587,7 @@ class Driver:
             if not each.done():
                 each.set_result(None)
         now_ms, messages = self._shell.now_ms(), self._shell.messages
-        unconfirmed_ms, confirmation_ms = self._unconfirmed_ms, self.replica.times.confirmation_ms
+        unconfirmed_ms = self._unconfirmed_ms
         is_restless = self.is_urgent or bool(self._deletions)
         for node, held in list(self._held.items()):
             echoed_ms = messages.echoed_ms(node, self, held.fetch.number)
@@ -596,7 +598,7 @@ class Driver:
             if (
                 is_unconfirmed
                 or self.replica.log.end > held.fetch.offset
-                or (is_behind and waits_ms >= (0 if self._is_read_near(node, now_ms) else confirmation_ms // 4))
+                or (is_behind and waits_ms >= self._patience_ms(node, now_ms))
                 or (bool(self._deletions) and waits_ms >= DELETION_MS)
                 or any(held.fetch.echo_ms <= asked_ms for asked_ms in self._questions.values())
             ):
@@ -608,8 +610,10 @@ class Driver:
         """A fetch without an echo for so long is answered."""
         return self.replica.times.confirmation_ms * 3 // 8
 
-    def _is_read_near(self, node: int, now_ms: int) -> bool:
-        return now_ms - self._read_near_ms.get(node, ev.NEVER) < NEAR_MS
+    def _patience_ms(self, node: int, now_ms: int) -> int:
+        """Return how long a fetch waits with a higher high watermark; the first one of a follower does not."""
+        is_read_near = now_ms - self._read_near_ms.get(node, ev.NEVER) < NEAR_MS
+        return 0 if is_read_near or node not in self._told else self.replica.times.confirmation_ms // 4
 
     @property
     def is_urgent(self) -> bool:

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from warmlog_broker.cluster.data_path.driver import Driver, Messages
+from warmlog_broker.cluster.data_path.driver import TICK_MS, Driver, Messages
 from warmlog_broker.cluster.data_path.log_facts import bounds_of
 from warmlog_broker.cluster.records import PartitionKey, Records, Seen
 from warmlog_broker.etcd.coordination import CoordinationError
@@ -19,7 +19,7 @@ from warmlog_broker.runtime.tasks import Tasks, in_turns
 
 TICK_S = 0.05
 TICKED_A_TURN = 50
-IDLE_TICKS = 20
+IDLE_TICKS = round(TICK_MS / 1000 / TICK_S)
 """Of replicas that nothing is wrong with, each takes one tick of so many."""
 RESTLESS_TICKS = 10
 """Those that have something to answer after a while take one of so many."""
@@ -196,7 +196,8 @@ class Replicas:
 
 
 def _is_needed(replica: Replica) -> bool:
-    """Return whether another replica may lead in its place, or leads, and has not heard from it yet."""
+    """Return whether another replica may lead in its place, or leads, and has not heard yet how far this member is."""
     if replica.leading is not None:
         return replica.leading.hand_over_ms is not None
-    return replica.role is Role.ALIGNING and replica.record.leader in replica.sessions
+    is_member = replica.node in replica.record.isr
+    return is_member and replica.role is Role.ALIGNING and replica.record.leader in replica.sessions

@@ -11,6 +11,7 @@ from warmlog_broker.etcd.coordination import Put
 from warmlog_broker.replication.events import RecoveryAsked, Verdict
 from warmlog_broker.replication.leading import is_known
 from warmlog_broker.replication.record import PartitionRecord, to_bytes
+from warmlog_broker.replication.replica import Role
 from warmlog_protocol.batch import ControlType
 from warmlog_protocol.errors import ApiError, NotEnoughReplicas, NotLeaderOrFollower
 
@@ -115,6 +116,17 @@ async def test_a_stop_waits_until_the_next_leader_knows_what_is_committed(room: 
     room.cut.clear()
     await handing_over
     assert is_known(room.driver(2).replica)
+
+
+async def test_a_stop_does_not_wait_for_a_replica_that_is_not_in_sync(room: Room) -> None:
+    await room.create(1, 2, 3)
+    await room.produce(b"x")
+    await room.stop(3)
+    await room.until(lambda: in_sync(room, 1, 2))
+    room.cut |= {frozenset((1, 3)), frozenset((2, 3))}
+    await room.start(3)
+    await room.until(lambda: room.driver(3).replica.role is Role.ALIGNING)
+    await asyncio.wait_for(room.brokers[3].hand_over(300), 100)
 
 
 async def test_a_leader_that_is_cut_off_serves_no_reader_after_a_while(room: Room) -> None:
