@@ -142,11 +142,14 @@ def lagging(
     now_ms: int,
     lag_ms: int,
 ) -> frozenset[int]:
-    """Return the members that are not in sync any more; the leader's epoch began at `since_ms`."""
+    """Return the members that are not in sync any more; the leader's epoch began at `since_ms`.
+
+    One that stops is needed until it has told how far it is: without it nothing could be committed.
+    """
 
     def is_late(member: int) -> bool:
         session, follower = sessions.get(member), followers.get(member)
-        if session is None or not session.is_ready:
+        if session is None or (not session.is_ready and follower is not None):
             return True
         return now_ms - (since_ms if follower is None else follower.caught_up_ms) > lag_ms
 

@@ -164,9 +164,11 @@ def ticked(turn: Turn) -> None:
     elif _must_stand(turn, replica.vacant_since_ms):
         stand(turn)
         return
-    times, sent_ms = replica.times, replica.fetch_again_ms - replica.times.lag_ms // 4
-    waits_ms = 3 * times.lag_ms if replica.fetch is not None and replica.heard_ms > sent_ms else 0
-    if turn.now_ms >= replica.fetch_again_ms + waits_ms:
+    fetch, times, sent_ms = replica.fetch, replica.times, replica.fetch_again_ms - replica.times.lag_ms // 4
+    # A fetch that waits is repeated in case the leader has lost it: seldom, as that wakes two replicas at rest.
+    waits_ms = 3 * times.lag_ms if fetch is not None and replica.heard_ms > sent_ms else 0
+    is_outdated = fetch is not None and replica.broker_epoch not in (0, fetch.broker_epoch)
+    if is_outdated or turn.now_ms >= replica.fetch_again_ms + waits_ms:
         replica.fetch = None
         send_fetch(turn)
 

@@ -68,6 +68,7 @@ def fetched(turn: Turn, fetch: ev.Fetch) -> None:
         return
     known = leading.followers.get(fetch.node)
     if known is not None and fetch.broker_epoch < known.broker_epoch:
+        _refuse(turn, fetch)
         return
     if known is not None and has_gone_back(known, fetch):
         if fetch.node in replica.record.eligible:
@@ -103,6 +104,11 @@ def _take_out(turn: Turn, fetch: ev.Fetch) -> None:
     """Take a replica that has lost something out of the sets: it may come back with what it fetches from now on."""
     if turn.replica.proposal is None:
         turn.propose(Shrink(frozenset((fetch.node,)), lost=True))
+    _refuse(turn, fetch)
+
+
+def _refuse(turn: Turn, fetch: ev.Fetch) -> None:
+    """Let a follower fetch again after a while, whose fetch agrees but does not count."""
     refused = replace(answer(turn.replica, fetch, turn.now_ms), verdict=ev.Verdict.REFUSED)
     turn.do(ev.Send(fetch.node, refused))
 

@@ -37,18 +37,18 @@ FOUND_LATE = {
     "a_start_excludes_nothing": 7,
     "a_flush_of_before_a_cut_counts": 8,
     "any_directory_will_do": 12,
-    "a_member_leaves_when_that_is_written": 14,
+    "a_member_leaves_when_that_is_written": 16,
     "a_replica_joins_by_a_fetch_of_before_its_restart": 15,
-    "nothing_is_eligible_beside_the_in_sync_set": 16,
-    "an_unknown_epoch_is_no_divergence": 26,
-    "a_replica_joins_with_what_was_deleted": 34,
+    "nothing_is_eligible_beside_the_in_sync_set": 80,
     "a_leader_with_a_disk_that_hangs_stays": 49,
     "a_damaged_replica_keeps_its_registration": 121,
     "disks_are_never_old": 70,
     "a_replica_that_was_away_goes_on": 79,
-    "a_candidate_goes_on_fetching": 108,
+    "a_replica_joins_with_what_was_deleted": 267,
+    "an_unknown_epoch_is_no_divergence": 323,
+    "a_candidate_goes_on_fetching": 1184,
 }
-"""The first seed that finds what is missing, of rules that the first one does not find: the search begins there."""
+"""The first seed that finds what is missing, of rules that the first one does not find: it is tried first."""
 
 NOT_FOUND = {
     "a_log_is_compared_once",
@@ -78,5 +78,5 @@ def test_a_missing_rule_is_found(take_out: Patch, monkeypatch: pytest.MonkeyPatc
 
 
 def simulate_seeds(first: int) -> None:
-    for seed in (*range(first, SEEDS_TO_FIND_A_MISSING_RULE + 1), *range(1, first)):
+    for seed in (first, *range(1, SEEDS_TO_FIND_A_MISSING_RULE + 1)):
         simulate(seed, EVENTS)

@@ -289,3 +289,42 @@ def test_a_follower_whose_fetch_the_leader_has_asks_again_only_after_a_longer_wh
     driven.now_ms += 1000
     driven.see(ev.Ticked(heard_ms=driven.now_ms - 100))
     assert driven.fetch() == driven.replica.fetch
+
+
+def test_a_follower_that_has_registered_again_asks_again_at_once() -> None:
+    for is_asked_meanwhile in (False, True):
+        driven = Driven()
+        driven.answer(driven.fetch())
+        before = driven.fetch()
+        driven.see(ev.SessionsSeen({2: SESSIONS[2], 3: SESSIONS[3]}, 0))
+        assert driven.actions == [], "the fetch that waits counts until the next registration"
+        if is_asked_meanwhile:
+            driven.answer(before)
+            before = driven.fetch()
+            assert before.broker_epoch == 0
+        driven.see(ev.SessionsSeen({**SESSIONS, 1: ev.Session(21)}, 21))
+        assert driven.fetch() == replace(before, number=driven.fetch().number, broker_epoch=21)
+        assert driven.fetch().number > before.number
+        driven.see(ev.Ticked(heard_ms=driven.now_ms))
+        assert driven.actions == [], "once"
+
+
+def test_a_fetch_that_does_not_count_is_refused() -> None:
+    driven = leader()
+    driven.see(fetched(2))
+    driven.see(replace(fetched(2, number=2), broker_epoch=0))
+    refused = driven.did(ev.Send).message
+    assert isinstance(refused, ev.Answer)
+    assert (refused.number, refused.verdict) == (2, ev.Verdict.REFUSED)
+
+
+def test_a_member_that_stops_stays_in_sync_until_the_next_leader_knows_how_far_it_is() -> None:
+    driven = Driven(replace(RECORD, leader=1, isr=(1, 2)))
+    driven.see(ev.SessionsSeen({**SESSIONS, 2: replace(SESSIONS[2], is_ready=False)}, 11))
+    driven.after(100)
+    assert driven.actions == []
+    driven.see(fetched(2))
+    assert driven.did(ev.Commit).high_watermark == 20
+    driven.did(ev.Load)
+    driven.after(100)
+    assert driven.did(ev.Write).record.isr == (1,)
