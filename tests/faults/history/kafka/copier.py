@@ -54,9 +54,12 @@ async def work(options: argparse.Namespace) -> None:
 async def _copy(options: argparse.Namespace, producer: Any, read: Mapping[Any, Any], *, is_aborted: bool) -> None:
     """Copy what was read in one transaction; GivenUpError if that is aborted."""
     async with producer.transaction():
-        for partition, records in read.items():
-            for record in records:
-                await producer.send(options.output, record.value, partition=partition.partition)
+        sent = [
+            await producer.send(options.output, record.value, partition=partition.partition)
+            for partition, records in read.items()
+            for record in records
+        ]
+        await asyncio.gather(*sent)  # else aiokafka commits a transaction of which a batch has failed
         offsets = {partition: records[-1].offset + 1 for partition, records in read.items()}
         await producer.send_offsets_to_transaction(offsets, options.group)
         if is_aborted:
