@@ -103,8 +103,8 @@ def test_a_leader_whose_disk_is_full_hands_over_and_leads_again_when_it_has_room
         filled = [cluster.brokers[node].data_dir / "other" for node in (1, 3)]
         for path in filled:
             path.write_bytes(bytes(26 << 20))
-        wait_until(lambda: leads(cluster) == {1: 0, 2: 3, 3: 0})
-        assert [row["state"] for row in ask(cluster, "brokers")] == ["full", "ready", "full"]
+        full = {1: (0, "full"), 2: (3, "ready"), 3: (0, "full")}
+        wait_until(lambda: {row["node"]: (row["leads"], row["state"]) for row in ask(cluster, "brokers")} == full)
         for path in filled:
             path.unlink()
         wait_until(lambda: leads(cluster) == {1: 1, 2: 1, 3: 1})
