@@ -52,7 +52,7 @@ def test_the_owner_commits_and_the_offset_is_fetched(machine: Machine, orders: l
     machine.decided(offsets.commit(machine.groups, request, machine.topics, now_ms=99, limits=machine.limits))
     fetched = offsets.fetch_offsets(machine.groups, OffsetFetchRequest(GROUP)).partitions
     assert [tuple(getattr(f, name) for name in f.__struct_fields__) for f in fetched] == [
-        (orders[1].topic_id, "orders", 1, 42, 7, "state", 99)
+        (orders[1].topic_id, "orders", 1, 42, 7, "state", 99, 0)
     ]
 
 
