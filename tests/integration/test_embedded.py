@@ -250,8 +250,8 @@ def test_it_is_ready_in_less_than_a_tenth_of_a_second(tell: Callable[[str], None
             durations_ms.append(1000 * (time.perf_counter() - before_s))
             worked_ms.append(1000 * (time.process_time() - before_work_s))
     tell(f"embedded() is ready in {median(durations_ms):.1f} ms (median of {STARTS})")
-    assert min(worked_ms) < MOST_MS * slowness(), "of the processor's time, as other work may delay it"
-    assert min(durations_ms) < 20 * MOST_MS
+    assert median(worked_ms) < MOST_MS * slowness(), "of the processor's time, as other work may delay it"
+    assert min(durations_ms) < 2 * MOST_MS * slowness()
 
 
 def test_a_start_that_failed_can_be_tried_again(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_pattern_takes_neither_the_memory_nor_the_time_of_the_broker(tmp_path:
                 pattern = "(" + "|" * (200 - number) + "a){499}"
                 with pytest.raises(InvalidRegularExpression, match="too large"):
                     client.call(GroupHeartbeatRequest(f"g{number}", "m", 0, topics=[], pattern=pattern))
-        assert sum(each for each in seconds if each > 1) < 5
+        assert max(seconds) < 1
         assert peak_bytes(broker.pid) - before_bytes < 50 * MIB
 
 
@@ -75,7 +75,7 @@ def test_many_members_with_slow_patterns_stop_nobody_else(tmp_path: Path) -> Non
             for number in range(30):
                 pattern = f"(a|b|c|d|e|f|g|h)*a(a|b|c|d|e|f|g|h){{60}}.*x{number}"
                 client.call(GroupHeartbeatRequest("g", f"m{number}", 0, topics=[], pattern=pattern))
-        assert sum(each for each in seconds if each > 1) < 5
+        assert max(seconds) < 1
         wait_until(lambda: described(client, "g").state in ("reconciling", "stable"))
 
 

@@ -97,7 +97,7 @@ async def test_a_consumer_is_slowed_to_its_rate_and_told(broker: BrokerThread) -
         began_s = time.monotonic()
         assert len([record async for record in slow.records(until="latest")]) == 60
         assert time.monotonic() - began_s > (3 - 1 - 0.4) * AT_LEAST
-        assert slow.throttled_ms > 0
+        assert slow.throttled_ms > 1000
         assert other.throttled_ms == 0
 
 
@@ -108,7 +108,7 @@ async def test_requests_are_slowed_to_their_rate(broker: BrokerThread) -> None:
         for _ in range(25):
             await admin.topic_names()
         assert time.monotonic() - began_s > (2.5 - 1 - 0.1) * AT_LEAST
-        assert admin.throttled_ms > 0
+        assert admin.throttled_ms > 1000
         for _ in range(25):
             await other.topic_names()
         assert other.throttled_ms == 0
@@ -144,7 +144,7 @@ def test_a_client_that_does_not_wait_is_slowed_too(broker: BrokerThread) -> None
         delays_ms = [client.call(MetadataRequest([])).throttle_ms for _ in range(25)]  # type: ignore[attr-defined]
         assert time.monotonic() - began_s > (2.5 - 1 - 0.2) * AT_LEAST
         assert delays_ms[0] == 0
-        assert 0 < max(delays_ms) <= 300
+        assert all(0 < delay_ms <= 300 for delay_ms in delays_ms[-5:])
 
 
 def exceed(broker: BrokerThread, **user: Any) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from warmlog_broker.cluster.data_path.driver import Driver
 from warmlog_broker.cluster.data_path.peers import Peers
-from warmlog_broker.cluster.data_path.serving import PARTITION_BYTES, Serving, answer_of, fetch_message
+from warmlog_broker.cluster.data_path.serving import RESPONSE_BYTES, Serving, answer_of, fetch_message
 from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.replication import events as ev
 from warmlog_protocol import messages as m
@@ -156,7 +156,7 @@ class _Leader:
 
 
 class Refill:
-    """The fetches of replicas that are not in sync: each counts as PARTITION_BYTES until its answer is there."""
+    """The fetches of replicas that are not in sync: each counts as RESPONSE_BYTES until its answer is there."""
 
     def __init__(self, rate: Callable[[], int]) -> None:
         self._rate = rate
@@ -173,7 +173,7 @@ class Refill:
 
     def brought(self, size_bytes: int) -> None:
         if rate := self._rate():
-            self._free_s -= (PARTITION_BYTES - size_bytes) / rate
+            self._free_s -= (RESPONSE_BYTES - size_bytes) / rate
             self._go_on()
 
     def _go_on(self) -> None:
@@ -183,7 +183,7 @@ class Refill:
             leader, fetch = self._waiting.pop(driver)
             leader.send(driver, fetch)
             if rate:
-                self._free_s = max(self._free_s, now_s) + PARTITION_BYTES / rate
+                self._free_s = max(self._free_s, now_s) + RESPONSE_BYTES / rate
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(self._free_s, self._go_on) if self._waiting else None

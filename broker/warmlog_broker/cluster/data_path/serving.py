@@ -24,8 +24,8 @@ from warmlog_protocol.errors import ApiError
 
 POLL_S = 0.25
 """A request waits so long for something to say."""
-PARTITION_BYTES = RESPONSE_BYTES = 2 << 20
-"""Of one partition in one response, and more if its first batch is larger."""
+RESPONSE_BYTES = 2 << 20
+"""Of one response, which may all be of one partition; and more if its first batch is larger."""
 
 _VERDICTS = tuple(ev.Verdict)
 _NUMBERS = {verdict: number for number, verdict in enumerate(_VERDICTS)}
@@ -89,7 +89,7 @@ class _Session:
         while self.due and left_bytes > 0:
             driver = next(iter(self.due))
             del self.due[driver]
-            reply = driver.take_answer(self.node, min(left_bytes, PARTITION_BYTES))
+            reply = driver.take_answer(self.node, left_bytes)
             if reply is not None:
                 if self.asked.get(driver) == reply.answer.number:
                     del self.asked[driver]

@@ -10,7 +10,7 @@ from unit.broker.cluster.room import Room
 from waiting import until
 from warmlog_broker.cluster.data_path.driver import Driver, Reply
 from warmlog_broker.cluster.data_path.fetching import MUCH_BYTES, Fetching, Refill
-from warmlog_broker.cluster.data_path.serving import PARTITION_BYTES, answer_message
+from warmlog_broker.cluster.data_path.serving import RESPONSE_BYTES, answer_message
 from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.replication import events as ev
 from warmlog_protocol import messages as m
@@ -35,7 +35,7 @@ def fetch(number: int) -> ev.Fetch:
 
 async def test_fetches_of_replicas_that_are_not_in_sync_go_in_turn_and_bring_no_more_than_the_bound() -> None:
     leader, drivers = Sent(), [cast("Driver", object()) for _ in range(6)]
-    refill = Refill(lambda: 50 * PARTITION_BYTES)
+    refill = Refill(lambda: 50 * RESPONSE_BYTES)
     for number, driver in enumerate(drivers):
         refill.send(cast("Any", leader), driver, fetch(number))
     refill.send(cast("Any", leader), drivers[5], fetch(7))
@@ -45,7 +45,7 @@ async def test_fetches_of_replicas_that_are_not_in_sync_go_in_turn_and_bring_no_
 
 
 async def test_an_answer_that_brings_little_lets_the_next_fetch_go_at_once() -> None:
-    leader, refill = Sent(), Refill(lambda: PARTITION_BYTES // 1000)
+    leader, refill = Sent(), Refill(lambda: RESPONSE_BYTES // 1000)
     for number in (1, 2):
         refill.send(cast("Any", leader), cast("Driver", object()), fetch(number))
     assert len(leader.fetches) == 1
