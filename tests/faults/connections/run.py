@@ -10,7 +10,7 @@ from broker_process import BrokerProcess
 from faults.connections import crowd
 from faults.connections.crowd import Cut
 from faults.honest import Honest
-from faults.process_use import Use, use_of
+from faults.process_use import Use, sockets_of, use_of
 from warmlog_broker.runtime import malloc as allocator
 from wire_client import WireClient
 
@@ -38,6 +38,9 @@ class Outcome:
     before: Use = NOTHING
     held: Use = NOTHING
     after: list[Use] = field(default_factory=list)
+    held_sockets: int = 0
+    other_sockets: list[int] = field(default_factory=list)
+    """Before, and after all had gone."""
     connect_s: float = 0.0
     ask_s: float = 0.0
     cut: Cut = NOT_CUT
@@ -93,9 +96,11 @@ def run(
             process.submit(crowd.begin, idle + half_open + 100).result()
             _wait_for(broker, descriptors=0, timeout_s=1.0)
             outcome.before = use_of(broker.pid)
+            outcome.other_sockets.append(sockets_of(broker.pid))
             for _ in range(ROUNDS):
                 _round(broker, process, outcome)
                 outcome.after.append(_use_when_trimmed(broker, outcome, trim_interval_s))
+                outcome.other_sockets.append(sockets_of(broker.pid))
         honest.stop()
         outcome.honest = str(honest)
         if honest.error is not None:
@@ -111,7 +116,7 @@ def _round(broker: BrokerProcess, process: ProcessPoolExecutor, outcome: Outcome
     process.submit(crowd.connect, address, outcome.idle).result()
     outcome.connect_s = time.monotonic() - begin_s
     if not outcome.after:
-        outcome.held = use_of(broker.pid)
+        outcome.held, outcome.held_sockets = use_of(broker.pid), sockets_of(broker.pid)
     outcome.cut = process.submit(crowd.half_open, address, outcome.half_open).result()
     begin_s = time.monotonic()
     answered = process.submit(crowd.ask).result()
@@ -143,10 +148,8 @@ def _judge(outcome: Outcome) -> None:
     findings = outcome.findings
     if outcome.cut.count != outcome.half_open:
         findings.append(f"{outcome.half_open - outcome.cut.count} half-open connections were not cut")
-    if not outcome.held.descriptors - outcome.before.descriptors >= outcome.idle:
-        findings.append(
-            f"only {outcome.held.descriptors} descriptors with {outcome.idle} connections: not all are held"
-        )
+    if outcome.held_sockets - min(outcome.other_sockets) < outcome.idle:
+        findings.append(f"only {outcome.held_sockets} sockets with {outcome.idle} connections: not all are held")
     for use in outcome.after:
         if use.descriptors > outcome.before.descriptors + KEPT_DESCRIPTORS:
             findings.append(f"{use.descriptors} descriptors after all had gone, {outcome.before.descriptors} before")
