@@ -2,7 +2,7 @@
 
 import os
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,9 +10,9 @@ import pytest
 from broker_process import BrokerFailed, BrokerProcess
 from cluster_processes import ClusterProcesses
 from etcd_process import EtcdProcess, needs_etcd
+from faults.tracing import tampering, why_not_traced
 from waiting import wait_until
 from warmlog import blocking
-from warmlog.errors import UnreadableBatch
 from warmlog_broker.cluster.keys import Keys
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ClusterAuthorizationFailed, RemoteProtocolError
@@ -43,6 +43,11 @@ def values_of(cluster: ClusterProcesses, topic: str) -> list[bytes]:
         return [bytes(record.value or b"") for record in consumer.records(until="latest")]
 
 
+def table_of(cluster: ClusterProcesses, topic: str) -> list[bytes]:
+    with blocking.Consumer(cluster.addresses, topics=[topic], start="earliest") as consumer:
+        return consumer.to_arrow(until="latest")["value"].to_pylist()
+
+
 def in_sync(cluster: ClusterProcesses, topic: str) -> set[int]:
     with WireClient(next(iter(cluster.brokers.values())).address) as client:
         found = client.call(m.MetadataRequest([topic]))
@@ -54,14 +59,15 @@ def log_of(broker: BrokerProcess, topic: str) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(broker.data_dir.glob(f"{topic}-0/*.log")))
 
 
-def damage(broker: BrokerProcess, topic: str) -> None:
-    """Overwrite a batch in the middle, header and all."""
+def damage(broker: BrokerProcess, topic: str, *, with_header: bool = True) -> None:
+    """Overwrite a batch in the middle, or its value alone, which only its CRC shows."""
     (path,) = broker.data_dir.glob(f"{topic}-0/*.log")
     content = path.read_bytes()
-    size_bytes = content.index(VALUES[7]) - content.index(VALUES[6])
+    at = content.index(VALUES[7])
+    size_bytes = at - content.index(VALUES[6])
     with path.open("r+b") as file:
-        file.seek(7 * size_bytes)
-        file.write(bytes(size_bytes))
+        file.seek(7 * size_bytes if with_header else at)
+        file.write(bytes(size_bytes if with_header else len(VALUES[7])))
 
 
 # Disks and settings
@@ -209,14 +215,32 @@ def test_a_follower_with_damage_leads_nothing_before_it_is_refilled(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_leader_with_damage_hands_over_and_is_refilled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read", [values_of, table_of])
+@pytest.mark.parametrize("with_header", [True, False])
+def test_a_leader_with_damage_hands_over_and_is_refilled_and_its_readers_get_all(
+    tmp_path: Path, with_header: bool, read: Callable[[ClusterProcesses, str], list[bytes]]
+) -> None:
     with ClusterProcesses(tmp_path / "c") as cluster:
         fill(cluster, "t")
         node = cluster.leader_of("t")
-        damage(cluster.brokers[node], "t")
-        with pytest.raises(UnreadableBatch, match="offsets 7 to 7:"):
-            values_of(cluster, "t")
+        damage(cluster.brokers[node], "t", with_header=with_header)
+        assert read(cluster, "t") == VALUES
         wait_until(lambda: cluster.leader_of("t") not in (-1, node))
         wait_until(lambda: in_sync(cluster, "t") == {1, 2, 3})
         assert values_of(cluster, "t") == VALUES
         assert log_of(cluster.brokers[node], "t") == log_of(cluster.brokers[cluster.leader_of("t")], "t")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(why_not_traced()), reason=why_not_traced())
+def test_a_leader_that_cannot_read_its_disk_hands_over_and_is_refilled_and_its_readers_get_all(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path / "c") as cluster:
+        fill(cluster, "t")
+        node = cluster.leader_of("t")
+        leader = cluster.brokers[node]
+        (path,) = leader.data_dir.glob("t-0/*.log")
+        with tampering(leader.pid, "pread64,preadv,preadv2,sendfile:error=EIO", path):
+            assert values_of(cluster, "t") == VALUES
+        wait_until(lambda: cluster.leader_of("t") not in (-1, node))
+        wait_until(lambda: in_sync(cluster, "t") == {1, 2, 3})
+        assert log_of(leader, "t") == log_of(cluster.brokers[cluster.leader_of("t")], "t")

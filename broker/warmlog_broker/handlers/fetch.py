@@ -17,6 +17,7 @@ have records in it, which the client leaves out.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -200,15 +201,15 @@ def _read(
         if diverging is None:
             left_bytes = max(0, min(wanted.max_bytes, limit_bytes - result.size_bytes))
             data = log.reader.read(wanted.fetch_offset, left_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
+            if request.max_bytes == 1 and partition.replication is not None:
+                partition.check_again(data)
         elif partition.role is Role.LEADING:
             data = FetchData(LogOffsetMetadata(wanted.fetch_offset), [], 0, False)
         else:
             raise OffsetOutOfRange(f"the log has no epoch {wanted.last_fetched_epoch} there")
-    except (DamagedLog, OffsetOutOfRange) as error:
-        if isinstance(error, DamagedLog):
-            partition.complain(f"damaged or lost: {error}")
-            if partition.replication is not None:
-                partition.replication.damaged(str(error))
+    except (DamagedLog, OffsetOutOfRange, OSError) as error:
+        if not isinstance(error, OffsetOutOfRange):
+            partition.unreadable(error)
         if partition.role is not Role.LEADING:
             raise NotLeaderOrFollower(f"the leader has to answer: {error}") from error
         raise
@@ -267,6 +268,9 @@ async def _warm(services: Services, result: FetchResult) -> MessageWithSlices:
         fetched = result.partitions[index].fetched
         message = f"{fetched.topic}-{fetched.partition} cannot be read: {error}"
         _log.error("%s", message)
+        if not any(piece.is_cut for piece in slices[index]):
+            with suppress(ApiError):
+                services.topics.partition(fetched.topic, fetched.partition).unreadable(error)
         failure = StorageError(message) if isinstance(error, ApiError) else storage_error(message, error)
         result.partitions[index] = ReadPartition(failed(fetched, failure), [])
     return result.response()

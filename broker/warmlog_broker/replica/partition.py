@@ -19,11 +19,12 @@ from warmlog_broker.replica.partition_state import PartitionState, Role, allowed
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import CleanEnd, LogOffsets
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.io.os_errors import DiskReadOnly, SyncNotBegun, is_read_only
-from warmlog_broker.storage.log.appender import AppendInfo, CopiedBatch
+from warmlog_broker.storage.io.os_errors import DiskReadOnly, SyncNotBegun, is_out_of_resources, is_read_only
+from warmlog_broker.storage.log.appender import AppendInfo, CopiedBatch, read_copied
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_broker.storage.log.local_log import ReadBound
 from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.log.reader import FetchData
 from warmlog_broker.storage.log.validation import CheckedBatch, check_batch
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_protocol import errors
@@ -438,6 +439,28 @@ class Partition:
         """Undo `add_reader`. Idempotent."""
         self._readers.pop(reader, None)
         self._log_end_readers.pop(reader, None)
+
+    def check_crcs(self, data: FetchData) -> None:
+        """Read what is to be sent again, and raise CorruptBatch for a batch whose CRC is wrong.
+
+        It blocks on the disk if the page cache has lost it since it was sent, and raises what `FileSlice.pread` raises.
+        """
+        read_copied(b"".join(piece.pread() for piece in data.slices), 0, name=self.key.directory_name)
+
+    def check_again(self, data: FetchData) -> None:
+        """Check what a reader has found damaged. NotLeaderOrFollower if it is, and another broker may lead."""
+        try:
+            self.check_crcs(data)
+        except (errors.CorruptBatch, OSError) as error:
+            self.unreadable(error)
+            self.check_leader_epoch(NO_LEADER_EPOCH, may_follow=True)
+
+    def unreadable(self, error: Exception) -> None:
+        """Note that what is asked for cannot be read. It is damage unless memory or descriptors were short."""
+        self.complain(f"damaged or lost: {error}")
+        is_short = isinstance(error, MemoryError) or (isinstance(error, OSError) and is_out_of_resources(error))
+        if self.replication is not None and not is_short:
+            self.replication.damaged(str(error))
 
     def complain(self, text: str) -> None:
         """Log why a request failed, at most every COMPLAINT_INTERVAL_S, since clients retry."""

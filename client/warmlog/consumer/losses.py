@@ -36,8 +36,10 @@ class Losses:
         verdict = decide(error, policy)
         if verdict.action is Action.LOCATE:
             assert isinstance(error, errors.CorruptBatch)
-            error = await self._locate(reader, error)
-            verdict = decide(error, policy)
+            located = await self._locate(reader, error)
+            if located is None:
+                return
+            error, verdict = located, decide(located, policy)
         if isinstance(error, errors.InconsistentTopicId):
             try:
                 error = await self._recreated(reader)
@@ -96,26 +98,39 @@ class Losses:
         reader.new_topic_id = topic.topic_id.bytes
         return errors.InconsistentTopicId(text)
 
-    async def _locate(self, reader: PartitionReader, error: errors.CorruptBatch) -> errors.UnreadableBatch:
-        """`error`, which begins where the reader fetches, with the offset to continue at.
+    async def _locate(self, reader: PartitionReader, error: errors.CorruptBatch) -> errors.UnreadableBatch | None:
+        """`error`, which begins where the reader fetches, with the offset to continue at. None if it reads on there.
 
-        The broker returns it if it knows of the damage; otherwise the offsets after it are tried.
+        The leader is asked for that batch alone: it hands over if others have it, and the next leader is asked. If it
+        does not return the error, as it does not know of the damage, the offsets after it are tried.
         """
-        damaged = reader.fetch_offset
-        part, _ = await self._fetch_one(reader, damaged)
-        if part.error_code and isinstance(found := error_in(part, damaged), errors.UnreadableBatch):
-            return found
+        damaged, damage_end = reader.fetch_offset, reader.damage_end
+        self._cluster.leave_near(*reader.tp)
+        part, payload = await self._fetch_one(reader, damaged)
+        if part.error_code:
+            found = error_in(part, damaged)
+            if isinstance(found, errors.UnreadableBatch):
+                return found
+            if not isinstance(found, errors.CorruptBatch):  # as any fetch would get: the fetcher knows what to do
+                reader.drop_ahead()
+                return None
+        elif self._is_readable(part, payload, damaged):
+            reader.drop_ahead()
+            reader.add(part, payload)
+            return None
 
         async def is_readable(offset: int) -> bool:
-            part, payload = await self._fetch_one(reader, offset)
-            first = first_header(part, payload, offset)
-            if first is None or (self._options.verify_crc and not is_intact(first, payload)):
-                return False
-            return first.next_offset > offset
+            return self._is_readable(*await self._fetch_one(reader, offset), offset)
 
         end = max(reader.high_watermark, part.high_watermark, damaged + 1)
-        next_offset = await next_readable(is_readable, damaged, end)
+        next_offset = damage_end if damage_end > damaged else await next_readable(is_readable, damaged, end)
         return errors.UnreadableBatch(str(error), reader.topic, reader.partition, damaged, next_offset)
+
+    def _is_readable(self, part: m.FetchedPartition, payload: memoryview, offset: int) -> bool:
+        first = first_header(part, payload, offset)
+        if first is None or (self._options.verify_crc and not is_intact(first, payload)):
+            return False
+        return first.next_offset > offset
 
     async def _fetch_one(self, reader: PartitionReader, offset: int) -> tuple[m.FetchedPartition, memoryview]:
         """What the broker has at `offset`: one batch, or an error."""

@@ -10,7 +10,7 @@ truncated since, as by a power cut on a topic with write.caching (`diverged`).
 from collections import deque
 
 from warmlog.errors import CorruptBatch, LogTruncated, WarmlogError
-from warmlog.records.batch import Batch, unreadable
+from warmlog.records.batch import Batch
 from warmlog.records.fetched import FetchedBatches
 from warmlog.records.verdict import MAX_OFFSET
 from warmlog_protocol.batch import BatchHeader, RecordBatch, check_crc, read_header
@@ -43,6 +43,8 @@ class PartitionReader:
         self.high_watermark = -1
         self.buffered_bytes = 0
         self.error: WarmlogError | None = None
+        self.damage_end = -1
+        """Where the damage ends that the error tells of, as far as that is known."""
         self.generation = 0
         self.is_fetching = False
         self.paused_until = 0.0
@@ -116,6 +118,7 @@ class PartitionReader:
         self.fetch_offset, self.fetch_epoch = self.position, self.epoch
         self.generation += 1
         self.error = None
+        self.damage_end = -1
         self._taken = None
         self._chunks.clear()
         self.buffered_bytes = 0
@@ -136,8 +139,7 @@ class PartitionReader:
     def take(self) -> Batch | None:
         """Return the next batch for the user; None if nothing more is here or `until` is reached.
 
-        Moves `position` after it. Raises UnreadableBatch for a batch that cannot be read, and moves after it as well;
-        if its end is unknown it becomes the `error` instead, and `fetch_offset` is where it begins.
+        Moves `position` after it. A batch that cannot be read is the `error`, and `fetch_offset` is where it begins.
         """
         while self._chunks and self.position < self.until:
             chunk = self._chunks[0]
@@ -182,13 +184,10 @@ class PartitionReader:
             try:
                 check_crc(header, record_batch.buffer)
             except CorruptBatch as error:
-                if not chunk.is_followed(header):
-                    self.seek(max(self.position, header.base_offset))
-                    self.error = error
-                    return None
-                self._advance(chunk, header.size_bytes)
-                self._move(header.next_offset, header)
-                raise unreadable(self.topic, self.partition, record_batch, error) from error
+                self.seek(max(self.position, header.base_offset))
+                self.error = error
+                self.damage_end = header.next_offset if chunk.is_followed(header) else -1
+                return None
         return record_batch
 
     def _move(self, position: int, header: BatchHeader) -> None:

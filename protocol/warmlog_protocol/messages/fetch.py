@@ -41,6 +41,9 @@ class FetchRequest(Message, frozen=True):
     A reader with `skips_gaps` continues at `next_offset` of a partition that has nothing before that; its response is
     sent at once.
 
+    With `max_bytes` 1 it is one batch, whose CRC a broker of a cluster checks: so a reader asks again for one that came
+    damaged. If it is so in the log, another broker leads from then on that has it: NOT_LEADER_OR_FOLLOWER.
+
     A reader that says its `rack` may be told by the leader to read from a replica there
     (`FetchedPartition.near_replica`, KIP-392). Replicas that do not lead answer no other reader, and refuse with
     NOT_LEADER_OR_FOLLOWER what they cannot know.

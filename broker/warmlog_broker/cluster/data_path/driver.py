@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from warmlog_broker.cluster.data_path.log_facts import bounds_of, check_crcs, epochs_in, epochs_of
+from warmlog_broker.cluster.data_path.log_facts import bounds_of, epochs_in, epochs_of
 from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState, Role
@@ -642,14 +642,12 @@ class Driver:
             try:
                 data = log.reader.read(answer.offset, max_bytes, bound="log_end")
                 if data.size_bytes and self._sent.get(node) == answer.offset:
-                    check_crcs(data, self.partition)
+                    self.partition.check_crcs(data)
             except LostIndex as error:
                 self._shell.start(self._rebuild(error, node))
                 return None
             except (DamagedLog, CorruptBatch, OSError) as error:
-                reason = f"damage at offset {answer.offset}: {error}"
-                self.partition.complain(reason)
-                self.damaged(reason)
+                self.partition.unreadable(error)
                 return None
             except ApiError as error:
                 self.partition.complain(f"a follower's fetch failed: {error}")

@@ -2,9 +2,8 @@
 
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replication.alignment import Log as Bounds
-from warmlog_broker.storage.log.appender import CopiedBatch, read_copied
+from warmlog_broker.storage.log.appender import CopiedBatch
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.log.reader import FetchData
 from warmlog_protocol.batch.header import NO_LEADER_EPOCH
 
 
@@ -21,14 +20,6 @@ def bounds_of(log: Log, partition: Partition) -> Bounds:
     flushed = end if partition.config.write_caching else max(start, log.recovery_point)
     high_watermark = max(start, min(log.high_watermark, flushed))
     return Bounds(start, end, flushed, high_watermark, epochs_of(log), log.local.truncations)
-
-
-def check_crcs(data: FetchData, partition: Partition) -> None:
-    """Read what is to be sent, and raise CorruptBatch for a batch whose CRC is wrong.
-
-    It blocks on the disk if the page cache has lost it since it was sent, and raises what `FileSlice.pread` raises.
-    """
-    read_copied(b"".join(piece.pread() for piece in data.slices), 0, name=partition.key.directory_name)
 
 
 def epochs_in(copied: list[CopiedBatch]) -> tuple[tuple[int, int], ...]:

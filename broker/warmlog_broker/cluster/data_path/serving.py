@@ -106,7 +106,7 @@ class _Session:
     ) -> MessageWithSlices:
         """Read the bytes into the page cache first: a follower that was away must not block the event loop.
 
-        What cannot be read is refused, and asked for again. It is damage unless memory was short, or the log was cut.
+        What cannot be read is refused, and asked for again.
         """
         replies: list[tuple[Driver, Reply]] = []
         for driver, reply in taken:
@@ -114,9 +114,8 @@ class _Session:
                 await asyncio.get_running_loop().run_in_executor(self._threads, _read_through, reply.slices)
             except (OSError, MemoryError, ApiError) as error:
                 replies.append((driver, Reply(replace(reply.answer, verdict=ev.Verdict.REFUSED))))
-                is_cut = any(piece.is_cut for piece in reply.slices)
-                if not isinstance(error, MemoryError) and not is_cut and driver.replica.leading is not None:
-                    driver.damaged(f"what a follower asks for cannot be read: {error}")
+                if not any(piece.is_cut for piece in reply.slices) and driver.replica.leading is not None:
+                    driver.partition.unreadable(error)
             else:
                 replies.append((driver, reply))
         return _message(replies, refused)

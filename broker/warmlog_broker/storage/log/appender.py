@@ -28,10 +28,10 @@ from warmlog_protocol.batch.header import (
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
+    check_crc,
     placement_prefix,
     read_header,
 )
-from warmlog_protocol.codec.crc32c import crc32c
 from warmlog_protocol.errors import CorruptBatch, FencedLeaderEpoch, WarmlogError
 
 MOST_AT_ONCE = 500
@@ -191,14 +191,12 @@ def read_copied(batches: Buffer, log_end_offset: int, *, name: str) -> list[Copi
         end = position + header.size_bytes
         if end > len(view):
             break
-        what = f"{name}: the batch at offset {header.base_offset}"
-        covered = view[position + CRC_START : end]
-        crc = crc32c(covered)
-        if crc != header.crc:
-            raise CorruptBatch(f"{what}: CRC {header.crc:#010x} expected, {crc:#010x} found")
+        check_crc(header, view, position)
         if header.base_offset <= previous_offset or header.last_offset_delta < 0:
-            raise OffsetsOutOfOrder(f"{what}, up to {header.last_offset}, follows offset {previous_offset}")
-        found.append(CopiedBatch(header, bytes(view[position : position + CRC_START]), covered))
+            what = f"{name}: the batch at offset {header.base_offset}, up to {header.last_offset}"
+            raise OffsetsOutOfOrder(f"{what}, follows offset {previous_offset}")
+        prefix, covered = view[position : position + CRC_START], view[position + CRC_START : end]
+        found.append(CopiedBatch(header, bytes(prefix), covered))
         position, previous_offset = end, header.last_offset
     if found and found[0].header.base_offset < log_end_offset:
         first, last = found[0].header.base_offset, previous_offset

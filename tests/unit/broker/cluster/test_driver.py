@@ -1,6 +1,7 @@
 """Replicas of one partition in several brokers, on real logs: commits, elections, cuts, and what a client is told."""
 
 import asyncio
+import errno
 
 import pytest
 
@@ -12,6 +13,8 @@ from warmlog_broker.replication.events import RecoveryAsked, Verdict
 from warmlog_broker.replication.leading import is_known
 from warmlog_broker.replication.record import PartitionRecord, to_bytes
 from warmlog_broker.replication.replica import Role
+from warmlog_broker.storage.log.local_log import ReadBound
+from warmlog_broker.storage.log.reader import FetchData, LogReader
 from warmlog_protocol.batch import ControlType
 from warmlog_protocol.errors import ApiError, NotEnoughReplicas, NotLeaderOrFollower
 
@@ -292,6 +295,22 @@ async def test_a_leader_whose_batch_followers_refuse_finds_that_it_has_damage(ro
     await room.produce(b"more")
     await room.agree(1, 2, 3)
     assert room.content(1).startswith(before)
+
+
+async def test_a_leader_that_is_short_of_descriptors_has_no_damage(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    await room.create(1, 2, 3)
+    read, failures = LogReader.read, [OSError(errno.EMFILE, "too many open files") for _ in range(3)]
+
+    def read_or_fail(reader: LogReader, start_offset: int, max_bytes: int, *, bound: ReadBound) -> FetchData:
+        if failures:
+            raise failures.pop()
+        return read(reader, start_offset, max_bytes, bound=bound)
+
+    monkeypatch.setattr(LogReader, "read", read_or_fail)
+    await room.produce(b"x")
+    await room.agree(1, 2, 3)
+    assert not failures
+    assert (await room.record()).leader == 1
 
 
 async def test_a_replica_that_was_refilled_refills_others_after_its_restart_too(room: Room) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 import warmlog
 from fake_broker import FakeBroker
 from warmlog_protocol.batch import encode_batch
-from warmlog_protocol.errors import CorruptBatch, StorageError, UnknownTopicId
+from warmlog_protocol.errors import CorruptBatch, NotLeaderOrFollower, StorageError, UnknownTopicId
 from warmlog_protocol.messages import DivergingEpoch, FetchPartition
 
 pytestmark = pytest.mark.usefixtures("quick_clock")
@@ -276,6 +276,26 @@ async def test_after_a_damaged_batch_the_same_iterator_goes_on() -> None:
                 await anext(arrow)
             assert client.position(TOPIC, 0) == 4
             assert [batch.num_rows async for batch in arrow] == [2]
+
+
+@pytest.mark.parametrize("is_handed_over", [True, False])
+async def test_damage_that_is_not_there_when_the_batch_is_fetched_again_is_none(is_handed_over: bool) -> None:
+    async with FakeBroker(t=1) as broker:
+        fill(broker, 0, 2, 2, 2)
+        stored = broker.topics[TOPIC][0].batches
+        offset, data = stored[1]
+        stored[1] = offset, data[:-1] + bytes([data[-1] ^ 1])
+
+        def repair(asked: FetchPartition) -> NotLeaderOrFollower | None:
+            if asked.max_bytes > 1 or stored[1] == (offset, data):
+                return None
+            stored[1] = offset, data
+            return NotLeaderOrFollower("another one leads now") if is_handed_over else None
+
+        broker.fetch_error = repair
+        async with consumer(broker) as client:
+            assert await values_until(client) == numbers(range(6))
+            assert stored[1] == (offset, data), "it has read the damaged one"
 
 
 async def test_damage_that_the_broker_tells_of_can_be_passed() -> None:
