@@ -59,6 +59,13 @@ def log_of(broker: BrokerProcess, topic: str) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(broker.data_dir.glob(f"{topic}-0/*.log")))
 
 
+def recovery_point(broker: BrokerProcess, topic: str) -> int:
+    """As the last checkpoint has it; 0 without one."""
+    path = broker.data_dir / "recovery-point-offset-checkpoint"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return next((int(line.split()[2]) for line in lines if line.startswith(f"{topic} 0 ")), 0)
+
+
 def damage(broker: BrokerProcess, topic: str, *, with_header: bool = True) -> None:
     """Overwrite a batch in the middle, or its value alone, which only its CRC shows."""
     (path,) = broker.data_dir.glob(f"{topic}-0/*.log")
@@ -199,6 +206,7 @@ def test_a_follower_with_damage_leads_nothing_before_it_is_refilled(tmp_path: Pa
         leader = cluster.leader_of("t")
         node = leader % 3 + 1
         follower = cluster.brokers[node]
+        wait_until(lambda: recovery_point(follower, "t") == len(VALUES))  # what is above is cut, as by a crash
         follower.kill()
         damage(follower, "t")
         follower.start()

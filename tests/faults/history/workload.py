@@ -9,7 +9,7 @@ from random import Random
 
 from faults.history.notes import Notes, Place, WriterNotes, key_of, value_of
 from warmlog import Admin, Consumer, Producer
-from warmlog.errors import ApiError, BrokerUnavailable, StorageError, WarmlogError
+from warmlog.errors import ApiError, WarmlogError, may_pass
 from warmlog.producer.delivery import DeliveryFuture
 
 MAX_UNSETTLED = 200
@@ -77,7 +77,7 @@ async def tail(address: str, topics: list[str], notes: Notes) -> None:
 
 
 async def _follow(address: str, topics: list[str], notes: Notes) -> None:
-    async with _started(address, topics) as consumer:
+    async with started(address, topics) as consumer:
         next_offsets = dict.fromkeys(consumer.assignment, 0)
         async for batch in consumer.batches():
             for record in batch:
@@ -91,13 +91,24 @@ async def _follow(address: str, topics: list[str], notes: Notes) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _started(address: str, topics: list[str]) -> AsyncIterator[Consumer]:
-    """A consumer that has begun, however long the broker is away before; from then on it must manage by itself."""
+async def started(address: str, topics: list[str], isolation: str = "read_uncommitted") -> AsyncIterator[Consumer]:
+    """A consumer that has begun, however long the brokers are away before; from then on it must manage by itself."""
     while True:
-        consumer = Consumer(address, topics=topics, max_wait_ms=100, unavailable_timeout_ms=GIVE_UP_MS)
-        with contextlib.suppress(BrokerUnavailable, StorageError):
+        consumer = Consumer(
+            address,
+            topics=topics,
+            isolation=isolation,
+            start="earliest",
+            max_wait_ms=100,
+            unavailable_timeout_ms=GIVE_UP_MS,
+        )
+        try:
             await consumer.start()
             break
+        except WarmlogError as error:
+            if not may_pass(error):
+                raise
+        await asyncio.sleep(0.1)
     try:
         yield consumer
     finally:

@@ -21,12 +21,21 @@ MAX_RECORDS = 12
 
 @asynccontextmanager
 async def started(client: Any) -> AsyncIterator[Any]:
-    """A client of aiokafka while it works; KafkaError if the broker is away."""
+    """A client of aiokafka while it works; KafkaError if the broker is away.
+
+    aiokafka asserts that it knows a broker, and forgets all that are away, and what it cancels ends its callers.
+    """
     try:
-        await client.start()
-        yield client
-    finally:
-        await client.stop()
+        try:
+            await client.start()
+            yield client
+        finally:
+            await client.stop()
+    except (AssertionError, asyncio.CancelledError) as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise KafkaError(repr(error)) from error
 
 
 async def write(address: str, notes: WriterNotes, stopping: asyncio.Event, pause_s: float) -> None:

@@ -94,15 +94,7 @@ async def _write_one(
 
 async def tail(address: str, topic: str, isolation: str, seen: list[Record]) -> None:
     """Read all of a topic with one consumer that lives through everything, until cancelled."""
-    consumer = Consumer(
-        address,
-        topics=[topic],
-        isolation=isolation,
-        start="earliest",
-        max_wait_ms=100,
-        unavailable_timeout_ms=workload.GIVE_UP_MS,
-    )
-    async with consumer:
+    async with workload.started(address, [topic], isolation) as consumer:
         async for batch in consumer.batches():
             seen += (Record(record.partition, record.offset, record.value or b"") for record in batch)
 
