@@ -2,7 +2,7 @@
 
 Before a stream is opened, its endpoint is asked for etcd's revision, linearizably: one that is below what was seen says
 that etcd went back. A stream that says nothing for a while is asked for its progress, and replaced if it is silent
-still; this also finds an endpoint that is cut off from the others.
+still. etcd ends those of a member that is cut off from the others.
 """
 
 import asyncio
@@ -19,6 +19,8 @@ from warmlog_broker.etcd.messages import DELETED, item_of, message
 
 SILENCE_S = 3.0
 """After so long a stream is asked for its progress, and after as long again it is replaced."""
+NEEDS_LEADER = ("hasleader", "true")
+"""A member that is cut off from the others would report its progress, and hear of no change: etcd ends the stream."""
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 
@@ -54,7 +56,7 @@ async def _refuse_older(endpoints: Endpoints, endpoint: Endpoint, prefix: str, a
 
 async def _responses(endpoints: Endpoints, endpoint: Endpoint, prefix: str, first: int) -> AsyncIterator[list[Any]]:
     """Yield the events of each response of one stream, until it fails (Unavailable). Raises Compacted, Refused."""
-    stream = endpoint.watch(metadata=await endpoints.metadata())
+    stream = endpoint.watch(metadata=[*await endpoints.metadata(), NEEDS_LEADER])
     reading: asyncio.Task[Any] | None = None
     try:
         await stream.write(_created(prefix, first))

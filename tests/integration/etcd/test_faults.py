@@ -92,6 +92,28 @@ async def test_calls_and_watches_go_on_at_another_member(
             watch.task.cancel()
 
 
+async def test_a_watch_leaves_a_member_that_is_cut_off_from_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would answer on, and never hear of a change. Nothing else asks it meanwhile."""
+    monkeypatch.setattr(watching, "SILENCE_S", 0.3)
+    with EtcdProcess(tmp_path, members=3) as etcd:
+        async with client_of(etcd.options) as client:
+            watch = Watching(client, await revision_of(client))
+            first = await settled(client, b"1")
+            assert isinstance(first, Succeeded)
+            await watch.has(first.revision)
+            left = client.endpoints.current
+            for member in etcd.members:
+                if member.address != left.address:
+                    member.kill()
+            async with asyncio.timeout(40):
+                while client.endpoints.current is left:
+                    assert not watch.task.done(), watch.task.exception()
+                    await asyncio.sleep(0.01)
+            watch.task.cancel()
+
+
 @pytest.mark.slow
 async def test_without_a_majority_outcomes_are_unknown_and_reads_fail(tmp_path: Path) -> None:
     with EtcdProcess(tmp_path, members=3) as etcd:
