@@ -7,6 +7,7 @@ file by this program, once for each version of PySpark and of Java: a short sess
 
 import hashlib
 import os
+import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 """Nothing in the tests runs long enough for the JVM's second compiler and its parallel collector to pay."""
 DIRECTORY = Path(__file__).parents[2] / "build" / "spark-classes"
+ARCHIVE_S = 120.0
+"""How long a JVM may take to write its classes at its end: 2 s, unless the machine is very busy."""
 
 
 def archive_path() -> Path | None:
@@ -72,7 +75,10 @@ def start_session(directory: Path, java_options: str = "") -> "SparkSession":
 
 
 def write_archive(path: Path) -> None:
-    """Write the classes that reading, writing and streaming load to `path`, which appears when it is complete."""
+    """Write the classes that reading, writing and streaming load to `path`, which appears when it is complete.
+
+    Seldom a JVM that writes such a file at its end stops for ever in it (seen once with Java 17, at a load of 40).
+    """
     from warmlog.blocking import Admin
     from warmlog.testing import embedded
 
@@ -97,7 +103,14 @@ def write_archive(path: Path) -> None:
         java = session.sparkContext._gateway.proc  # type: ignore[union-attr]
         session.stop()
         java.stdin.close()
-        java.wait()
+        try:
+            java.wait(timeout=ARCHIVE_S)
+        except subprocess.TimeoutExpired:
+            java.kill()
+            java.wait()
+            print(f"warmlog: Java hung as it wrote {written}; Spark starts without it", file=sys.stderr)
+            written.unlink(missing_ok=True)
+            return
     written.rename(path)
 
 
