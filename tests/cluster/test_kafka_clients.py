@@ -14,7 +14,7 @@ from confluent_kafka import admin as of_kafka
 
 import kafka
 from broker_process import port_to_keep
-from cluster_processes import ClusterProcesses, ask, run
+from cluster_processes import ClusterProcesses, all_are_in_sync, ask, run
 from etcd_process import needs_etcd
 from kafka_client import KafkaClient, rows
 from waiting import wait_until
@@ -307,12 +307,10 @@ def test_each_broker_has_its_own_settings_and_directories(
     with KafkaClient(str(cluster.brokers[1].settings["kafka.listen"])) as client:
         other = API["DescribeConfigs"].request.DescribeConfigsResource(4, "2", None)
         (of_other,) = client.call("DescribeConfigs", 4, resources=[other]).results
-        request = API["IncrementalAlterConfigs"].request
-        all_brokers = request.AlterConfigsResource(4, "", [request.AlterableConfig("num.partitions", 0, "5")])
-        (of_all,) = client.call("IncrementalAlterConfigs", 1, resources=[all_brokers]).responses
-    for refused in (of_other, of_all):
-        assert refused.error_code == ErrorCode.INVALID_REQUEST
-        assert "each broker" in refused.error_message
+    assert of_other.error_code == ErrorCode.INVALID_REQUEST
+    assert "each broker" in of_other.error_message
+    for node in (2, 3):
+        alter(admin, node, "num.partitions", DELETE)
     create(admin, {"placed": [[1, 3]]})
 
     def holders() -> set[int]:
@@ -320,6 +318,50 @@ def test_each_broker_has_its_own_settings_and_directories(
         return {each["broker"] for each in found if any(directory["topics"] for directory in each["log_dirs"])}
 
     wait_until(lambda: holders() == {1, 3})
+
+
+def test_settings_of_all_brokers_are_in_force_at_each_that_has_none_of_its_own(
+    cluster: ClusterProcesses, admin: of_kafka.AdminClient
+) -> None:
+    def alter_all(operation: int, **changes: str | None) -> int:
+        request = API["IncrementalAlterConfigs"].request
+        given = [request.AlterableConfig(name.replace("_", "."), operation, value) for name, value in changes.items()]
+        with KafkaClient(str(cluster.brokers[1].settings["kafka.listen"])) as client:
+            resources = [request.AlterConfigsResource(4, "", given)]
+            (result,) = client.call("IncrementalAlterConfigs", 1, resources=resources).responses
+        code: int = result.error_code
+        return code
+
+    def of_all(node: int) -> dict[str, str]:
+        asked = API["DescribeConfigs"].request.DescribeConfigsResource(4, "", None)
+        with KafkaClient(str(cluster.brokers[node].settings["kafka.listen"])) as client:
+            (result,) = client.call("DescribeConfigs", 4, resources=[asked]).results
+        assert {each.config_source for each in result.configs} <= {3}
+        return {each.name: each.value for each in result.configs}
+
+    def partitions() -> list[str]:
+        return [setting(admin, BROKER, node, "num.partitions") for node in "123"]
+
+    alter(admin, 2, "num.partitions", SET, "2")
+    create(admin, {"kept": [[1, 2, 3]]})
+    assert alter_all(0, num_partitions="5", log_retention_ms="9000") == 0
+    wait_until(lambda: partitions() == ["5", "2", "5"])
+    wait_until(lambda: setting(admin, TOPIC, "kept", "retention.ms") == "9000")
+    everywhere = {"num.partitions": "5", "retention.ms": "9000", "log.retention.ms": "9000"}
+    assert [of_all(node) for node in (1, 2, 3)] == [everywhere] * 3
+    assert alter_all(0, node_id="5") == ErrorCode.INVALID_CONFIG
+    cluster.brokers[3].kill()
+    assert alter_all(0, num_partitions="6") == 0
+    cluster.brokers[3].start()
+    assert setting(admin, BROKER, "3", "num.partitions") == "6"
+    with Admin(cluster.brokers[3].address) as own:
+        assert own.describe_broker()["num.partitions"].source == "altered for all"
+    alter(admin, 2, "num.partitions", DELETE)
+    assert partitions() == ["6"] * 3
+    assert alter_all(1, num_partitions=None, log_retention_ms=None) == 0
+    wait_until(lambda: partitions() == ["1"] * 3)
+    assert of_all(1) == {}
+    wait_until(lambda: all_are_in_sync(cluster))
 
 
 def test_partitions_are_moved_and_a_move_is_taken_back(

@@ -15,6 +15,7 @@ key                            value
 `orders/<id>/<number>`         `OrderValue`: what an operator wants of a partition; its leader deletes it then
 `drained/<node>`               `DrainedValue`: the node leads nothing, as long as this is there
 `producer_ids`                 `ProducerIdsValue`: the next producer id of which no broker has a block
+`settings`                     `SettingsValue`: those of all brokers that were altered
 `users/<name>`                 `UserValue`
 `user_secret`                  `SecretValue`
 `acls/<type>/<name>`           `RulesValue`: all rules about the resources of one type and name
@@ -124,6 +125,10 @@ class ProducerIdsValue(Value, frozen=True, kw_only=True):
     next: int
 
 
+class SettingsValue(Value, frozen=True, kw_only=True):
+    settings: dict[str, str]
+
+
 class UserValue(Value, frozen=True, kw_only=True):
     credentials: list[Credential]
     is_token: bool
@@ -160,6 +165,7 @@ class Keys:
         self.records = f"{self.prefix}partitions/"
         """What the keys of all records begin with."""
         self.producer_ids = f"{self.prefix}producer_ids"
+        self.settings = f"{self.prefix}settings"
         self.user_secret = f"{self.prefix}user_secret"
 
     def node(self, node: int) -> str:

@@ -27,6 +27,7 @@ from warmlog_broker.etcd.client import EtcdClient
 from warmlog_broker.etcd.connection import EtcdOptions
 from warmlog_broker.metadata.store import NodeStore
 from warmlog_broker.runtime.tasks import Tasks
+from warmlog_broker.topics.broker_changes import BrokerChanges
 from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
 
@@ -52,7 +53,7 @@ class Member:
         self._node = node
         self._directories = directories
         self.view = View(self._etcd, Keys(config.cluster_id), config.node_id)
-        self.store = EtcdStore(self._etcd, self.view, config.topic_defaults)
+        self.store = EtcdStore(self._etcd, self.view, config)
         described = Registration(
             endpoints={each.name: each.advertised or (each.host, ports[each.name]) for each in config.all_listeners},
             peer_listener=config.peer_listener.name,
@@ -111,9 +112,11 @@ class Member:
             ", ".join(map(str, sorted(self.view.brokers))),
         )
 
-    def begin(self, topics: Topics, changes: TopicChanges, on_access: Callable[[], None]) -> None:
+    def begin(
+        self, topics: Topics, changes: TopicChanges, broker_changes: BrokerChanges, on_access: Callable[[], None]
+    ) -> None:
         """Carry out what the cluster decides, from now on; `on_access`: after users, rules or quotas."""
-        sync = TopicSync(self.store, topics, changes)
+        sync = TopicSync(self.store, topics, changes, broker_changes)
 
         def applied(what: Applied) -> None:
             sync.note(what)

@@ -21,6 +21,7 @@ from warmlog_broker.cluster.keys import (
     QuotaValue,
     RulesValue,
     SecretValue,
+    SettingsValue,
     TopicValue,
     UserValue,
     Value,
@@ -30,6 +31,7 @@ from warmlog_broker.cluster.keys import (
 from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.cluster.settling import asked, new_author
 from warmlog_broker.cluster.view import View
+from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.loader import StartRefused
 from warmlog_broker.etcd.coordination import (
     ChangedAt,
@@ -43,6 +45,7 @@ from warmlog_broker.etcd.coordination import (
 from warmlog_broker.metadata.metadata_log import (
     AclsCreated,
     AclsDeleted,
+    BrokerAltered,
     ClusterState,
     Entry,
     PartitionsAdded,
@@ -97,10 +100,10 @@ class EtcdStore:
 
     is_alone = False
 
-    def __init__(self, etcd: Coordination, view: View, defaults: LogConfig | None = None) -> None:
-        """`defaults` are the settings of a topic without its own."""
+    def __init__(self, etcd: Coordination, view: View, config: BrokerConfig | None = None) -> None:
+        """`config` has the settings of a topic without its own."""
         self.view = view
-        self._defaults = defaults or LogConfig()
+        self._config = config or BrokerConfig()
         self.left_open: frozenset[TopicPartition] = frozenset()
         """The partitions whose logs the last stop of this broker did not close."""
         self._etcd = etcd
@@ -252,7 +255,7 @@ class EtcdStore:
         if not placed:
             first = int.from_bytes(topic.topic_id[:4])
             placed = place(self.view.racks(), partitions=numbers.stop, factor=factor, first=first)[numbers.start :]
-        min_isr = wanted_min_isr(LogConfig.from_settings(topic.settings, base=self._defaults), factor)
+        min_isr = wanted_min_isr(LogConfig.from_settings(topic.settings, base=self._config.topic_defaults), factor)
         return {
             number: PartitionRecord(leader=nodes[0], leader_epoch=0, replicas=nodes, isr=nodes, min_isr=min_isr)
             for number, nodes in zip(numbers, placed, strict=True)
@@ -266,6 +269,8 @@ class EtcdStore:
             case ProducerIdsReserved(next_id):
                 following = ProducerIdsValue(next=max(next_id, self.state.next_producer_id))
                 plan.put(self._as_read(self.view.keys.producer_ids, expected), following)
+            case BrokerAltered(settings):
+                plan.put(self._as_read(self.view.keys.settings, expected), SettingsValue(settings=settings))
             case AclsCreated(rules) | AclsDeleted(rules):
                 self._plan_rules(plan, change, {self.view.keys.rules(rule) for rule in rules}, expected)
             case QuotaAltered(user, client_id, limits):

@@ -1,5 +1,5 @@
 """Carries out on one broker what the cluster has decided about topics: those that other brokers created, changed or
-deleted, and partitions that come to this broker or leave it."""
+deleted, and partitions that come to this broker or leave it; and about the settings of all brokers."""
 
 import asyncio
 import logging
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from warmlog_broker.cluster.store import EtcdStore
 from warmlog_broker.cluster.view import Applied
+from warmlog_broker.topics.broker_changes import BrokerChanges
 from warmlog_broker.topics.partition_creation import keys_of
 from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
@@ -16,6 +17,8 @@ from warmlog_protocol.errors import WarmlogError
 
 RETRY_S = 1.0
 """After an error of the disk."""
+SETTINGS = ""
+"""Those of all brokers, among what is due."""
 
 _log = logging.getLogger(__name__)
 
@@ -23,18 +26,19 @@ _log = logging.getLogger(__name__)
 class TopicSync:
     """Brings the topics of this broker to what the view has, one at a time."""
 
-    def __init__(self, store: EtcdStore, topics: Topics, changes: TopicChanges) -> None:
+    def __init__(self, store: EtcdStore, topics: Topics, changes: TopicChanges, broker_changes: BrokerChanges) -> None:
         self._store = store
         self._topics = topics
         self._changes = changes
-        self._due: set[str] = {*store.state.topics, *(topic.name for topic in topics)}
+        self._broker_changes = broker_changes
+        self._due: set[str] = {SETTINGS, *store.state.topics, *(topic.name for topic in topics)}
         self._is_due = asyncio.Event()
         self._is_due.set()
         self._announce(store.state.topics)
 
     def note(self, applied: Applied) -> None:
         """Take in what a revision has changed."""
-        self._due |= applied.topics
+        self._due |= applied.topics | ({SETTINGS} if applied.are_settings else set())
         self._announce(applied.topics)
         for key, seen in applied.records.items():
             topic = self._topics.find_by_id(key.topic_id)
@@ -61,12 +65,11 @@ class TopicSync:
                 name = self._due.pop()
                 try:
                     async with self._topics.changing:
-                        await self._bring(name)
+                        await (self._bring(name) if name else self._broker_changes.follow())
                 except Exception as error:
                     is_known = isinstance(error, (WarmlogError, OSError))
-                    _log.error(
-                        "topic %r is not as the cluster has it, trying again: %s", name, error, exc_info=not is_known
-                    )
+                    what = f"topic {name!r} is" if name else "settings are"
+                    _log.error("%s not as the cluster has it, trying again: %s", what, error, exc_info=not is_known)
                     failed.add(name)
             if failed:
                 await asyncio.sleep(RETRY_S)

@@ -21,6 +21,7 @@ from warmlog_broker.cluster.keys import (
     Registration,
     RulesValue,
     SecretValue,
+    SettingsValue,
     TopicValue,
     UserValue,
     from_bytes,
@@ -68,6 +69,8 @@ class Applied(Struct):
     """Whether the registered brokers have changed."""
     is_access: bool = False
     """Whether users, rules about rights or quotas have."""
+    are_settings: bool = False
+    """Whether the settings of all brokers have."""
 
 
 class Registered(Struct, frozen=True):
@@ -258,6 +261,9 @@ class View:
                 (self.deleted.discard if change.item is None else self.deleted.add)(bytes.fromhex(topic_id))
             case "producer_ids", () if change.item is not None:
                 self.state.next_producer_id = from_bytes(change.key, change.item.value, ProducerIdsValue).next
+            case "settings", () if change.item is not None:
+                self.state.settings_of_all = from_bytes(change.key, change.item.value, SettingsValue).settings
+                applied.are_settings = True
             case "cluster", () if change.item is not None:
                 value = from_bytes(change.key, change.item.value, ClusterValue)
                 self.generation, self.level = value.generation, value.level

@@ -19,6 +19,7 @@ from warmlog_broker.storage.config import TOPIC_SETTINGS, LogConfig, SettingValu
 from warmlog_protocol.errors import InvalidConfig, NeedsRestart, did_you_mean
 
 HIDDEN = "(hidden)"
+NONE: Mapping[str, str] = {}
 _SECRET_ENDINGS = ("password", "secret", "token")
 
 
@@ -29,6 +30,8 @@ class Origin(StrEnum):
     FILE = "file"
     ENVIRONMENT = "environment"
     FLAG = "flag"
+    ALTERED_FOR_ALL = "altered for all"
+    """By a request to a running broker of a cluster, for all of its brokers."""
     ALTERED = "altered"
     """By a request to the running broker."""
 
@@ -88,8 +91,14 @@ class BrokerConfig(BrokerSettings, frozen=True, kw_only=True):
         defaults = {name: Given("", Origin.DEFAULT) for name in SETTINGS if name not in changed}
         return defaults | dict(self.given)
 
-    def altered(self, own: Mapping[str, str]) -> Self:
-        """Return these settings with those that were altered while running. InvalidConfig, NeedsRestart."""
+    def altered(self, own: Mapping[str, str], of_all: Mapping[str, str] = NONE) -> Self:
+        """Return these settings with those that were altered while running, the broker's own and those of all brokers.
+
+        InvalidConfig, NeedsRestart.
+        """
+        given = {name: Given(text, Origin.ALTERED_FOR_ALL) for name, text in of_all.items()}
+        given |= {name: Given(text, Origin.ALTERED) for name, text in own.items()}
+        own = {**of_all, **own}
         for name, text in own.items():
             parse_setting(name, text)
             if not SETTINGS[name].is_dynamic:
@@ -100,8 +109,7 @@ class BrokerConfig(BrokerSettings, frozen=True, kw_only=True):
         topic_settings = {**self.topic_settings, **{name: own[name] for name in own if name in _TOPIC_NAMES}}
         LogConfig.from_settings(topic_settings)
         values = {SETTINGS[name].attribute: parse_setting(name, own[name]) for name in own if name not in _TOPIC_NAMES}
-        given = {**self.given, **{name: Given(text, Origin.ALTERED) for name, text in own.items()}}
-        config = replace(self, **values, topic_settings=topic_settings, given=given)
+        config = replace(self, **values, topic_settings=topic_settings, given={**self.given, **given})
         check_consistency(config, {})
         return config
 

@@ -133,7 +133,4 @@ def _default_origin(is_set_by_operator: bool) -> str:
 async def alter_broker_config(
     services: Services, context: RequestContext, request: m.AlterBrokerConfigRequest
 ) -> m.AlterBrokerConfigResponse:
-    own = await services.broker_changes.alter(
-        request.set, request.unset, validate_only=request.validate_only, by=context.principal
-    )
-    return m.AlterBrokerConfigResponse(own)
+    return m.AlterBrokerConfigResponse(await services.broker_changes.alter(request, by=context.principal))

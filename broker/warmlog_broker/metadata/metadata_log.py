@@ -201,6 +201,8 @@ class ClusterState:
         """The rules about rights, each once, in the order in which they were added."""
         self.quotas: dict[tuple[str | None, str | None], dict[str, int]] = {}
         """The limits of each quota by their keys; quotas by user and client id."""
+        self.settings_of_all: dict[str, str] = {}
+        """Those of all brokers that were altered while they ran. Those of a broker that is alone are its own."""
 
     def apply(self, entry: Entry) -> None:
         """Change the state by `entry`, if it is about the cluster."""

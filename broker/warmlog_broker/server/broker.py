@@ -41,7 +41,7 @@ from warmlog_broker.server.engine import Engine, Runtime
 from warmlog_broker.server.listening import BoundListener, CannotListen, Listening, bind_all
 from warmlog_broker.storage.directory.dir_lock import DirectoryLocked
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.topics.broker_changes import still_valid
+from warmlog_broker.topics.broker_changes import in_force
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import WarmlogError
 from warmlog_protocol.messages import APIS
@@ -161,7 +161,7 @@ class Broker:
             undo.push(self._record_failed_start)
             self._started = self.config
             own = metadata_log.state.broker_settings
-            self.config = self._started.altered(still_valid(self._started, own))
+            self.config = in_force(self._started, own, {})
             self._take_settings()
             with while_loading:
                 self._crashes.begin()
@@ -199,7 +199,8 @@ class Broker:
                 self.services.authorizer.on_changed.append(self.services.delayed_fetches.end_all)
             self.services.broker_changes.on_altered.append(self._take_settings)
             if self._member is not None:
-                self._member.begin(self.topics, self.services.topic_changes, self._access_changed)
+                changes = self.services.topic_changes, self.services.broker_changes
+                self._member.begin(self.topics, *changes, self._access_changed)
             undo.callback(self._stop_listening)
             await self._listen(bound)
             self._engine.add_log_duties(undo)
@@ -382,6 +383,9 @@ class Broker:
         self._member = Member(self.config, node, directories, ports)
         undo.callback(self._member.abandon)
         await self._member.read(self._threads.disk, self._start_is_given_up.is_set)
+        if of_all := self._member.store.state.settings_of_all:
+            self.config.take(in_force(self._started, node.state.broker_settings, of_all))
+            self._take_settings()
         return self._member.store
 
     async def _listen(self, bound: list[BoundListener]) -> None:

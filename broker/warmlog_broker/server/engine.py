@@ -176,7 +176,12 @@ class Engine:
             topics=self.topics,
             topic_changes=topic_changes,
             broker_changes=BrokerChanges(
-                config, runtime.started, topics=self.topics, topic_changes=topic_changes, node=self._node
+                config,
+                runtime.started,
+                topics=self.topics,
+                topic_changes=topic_changes,
+                cluster=self._cluster,
+                node=self._node,
             ),
             directories=self.directories,
             moves=self.moves,

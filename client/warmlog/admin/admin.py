@@ -211,8 +211,12 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
         set: Mapping[str, SettingGiven] | None = None,  # noqa: A002
         unset: Sequence[str] = (),
         validate_only: bool = False,
+        all_brokers: bool = False,
     ) -> dict[str, str]:
         """Change settings of the broker, all of them or none, and return all that are altered then.
+
+        `all_brokers` are those of a cluster: its brokers follow within seconds, also those that are away once they
+        start, and a broker's own altered settings take precedence.
 
         Those to `unset` have the value again with which the broker was started. Durable and in force on return, also
         after a restart; `validate_only` checks and changes nothing. A topic's setting is the default of topics without
@@ -220,7 +224,8 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
 
         Raises NeedsRestart for another one, InvalidConfig, InvalidRequest for a setting in both, and TypeError.
         """
-        request = m.AlterBrokerConfigRequest(setting_texts(set or {}), checked_texts(unset, "unset"), validate_only)
+        wanted, gone = setting_texts(set or {}), checked_texts(unset, "unset")
+        request = m.AlterBrokerConfigRequest(wanted, gone, validate_only, all_brokers)
         if not request.set and not request.unset:
             raise ValueError("alter_broker without a setting: give `set` or `unset`")
         return (await self._open().call(request, m.AlterBrokerConfigResponse)).settings

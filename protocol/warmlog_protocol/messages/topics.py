@@ -139,15 +139,20 @@ class DescribeConfigsResponse(Message, frozen=True):
 class AlterBrokerConfigRequest(Message, frozen=True):
     """Settings to `set`, and those to `unset`, which have the value again with which the broker was started.
 
-    All are altered, or none. `validate_only` checks everything and changes nothing.
+    All are altered, or none. `validate_only` checks everything and changes nothing. `of_all` alters those of all
+    brokers of a cluster, over which a broker's own take precedence.
     """
 
     set: dict[str, str] = field(default_factory=dict)
     unset: list[str] = field(default_factory=list)
     validate_only: bool = False
+    of_all: bool = False
 
 
 class AlterBrokerConfigResponse(Message, frozen=True):
-    """All settings that are altered now, durably and in force; with `validate_only`, those that would be."""
+    """All settings that are altered now, durably and in force; with `validate_only`, those that would be.
+
+    Those of the broker, or `of_all`.
+    """
 
     settings: dict[str, str]

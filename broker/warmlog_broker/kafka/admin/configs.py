@@ -29,6 +29,7 @@ OF_TOPIC, OF_ALTERED_BROKER, OF_ALTERED_DEFAULT, OF_STATIC_BROKER, OF_DEFAULT = 
 """Where a value comes from, as `ConfigEntry.ConfigSource` there."""
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 """What IncrementalAlterConfigs does to a setting."""
+ALTERED: dict[str, int] = {Origin.ALTERED: OF_ALTERED_BROKER, Origin.ALTERED_FOR_ALL: OF_ALTERED_DEFAULT}
 KINDS = {"boolean": 1, "text": 2, "integer": 5, "number": 6, "list": 7}
 """The types of settings, as `ConfigEntry.ConfigType` there. Integers are LONG."""
 STRING = 2
@@ -88,17 +89,18 @@ def _node_id(kafka: Kafka, name: str) -> str:
 
 
 async def _broker_entries(kafka: Kafka, context: RequestContext, name: str) -> list[Any]:
-    """Return the settings of the broker by its number; under an empty name those that were altered while it ran."""
+    """Return the settings of the broker by its number; under an empty name those of all that were altered."""
     node_id = _node_id(kafka, name)
     (described,) = (await kafka.ask(context, m.DescribeConfigsRequest([]))).resources
     values = {value.name: value for value in described.entries}
-    aliases = [replace(values[own], name=of_kafka) for of_kafka, own in BROKER_NAMES.items() if of_kafka not in values]
-    entries = [_entry(value, is_broker=True) for value in (*described.entries, *aliases)]
     if not name:
-        if kafka.services.between_brokers is not None:
-            return []
-        altered = [each for each in entries if each.config_source == OF_ALTERED_BROKER]
-        return [replace(each, config_source=OF_ALTERED_DEFAULT) for each in altered]
+        altered = [(values[own], text) for own, text in kafka.services.broker_changes.of_all.items() if own in values]
+        values = {each.name: replace(each, value=text, source=Origin.ALTERED_FOR_ALL) for each, text in altered}
+    names = [each for each in BROKER_NAMES.items() if each[0] not in values and each[1] in values]
+    aliases = [replace(values[own], name=of_kafka) for of_kafka, own in names]
+    entries = [_entry(value, is_broker=True) for value in (*values.values(), *aliases)]
+    if not name:
+        return entries
     directories = ",".join(map(str, kafka.services.config.data_paths))
     factor = str(min(DEFAULT_REPLICAS, len(kafka.services.cluster.brokers(context.listener))))
     more = {"broker.id": node_id, "log.dirs": directories, **dict.fromkeys(REPLICATION_FACTORS, factor)}
@@ -108,8 +110,8 @@ async def _broker_entries(kafka: Kafka, context: RequestContext, name: str) -> l
 def _entry(value: m.ConfigValue, *, is_broker: bool) -> Any:
     if value.origin == "topic":
         source = OF_TOPIC
-    elif value.source == Origin.ALTERED:
-        source = OF_ALTERED_BROKER
+    elif value.source in ALTERED:
+        source = ALTERED[value.source]
     else:
         source = OF_DEFAULT if value.is_default and value.origin != "broker" else OF_STATIC_BROKER
     own = SETTINGS.get(BROKER_NAMES.get(value.name, value.name))
@@ -209,6 +211,8 @@ def _own_settings(kafka: Kafka, resource: Any) -> list[str]:
     if resource.resource_type == TOPIC:
         topic = kafka.services.topics.find(resource.resource_name)
         return [] if topic is None else list(topic.entry.settings)
+    if not resource.resource_name:
+        return list(kafka.services.broker_changes.of_all)
     given = kafka.services.config.given
     return [name for name, each in given.items() if each.origin == Origin.ALTERED]
 
@@ -245,10 +249,9 @@ async def _alter(
                 topics[index] = m.AlteredTopic(name, own, kept)
             elif resource.resource_type == BROKER:
                 _node_id(kafka, resource.resource_name)
-                if not resource.resource_name and kafka.services.between_brokers is not None:
-                    raise InvalidRequest("the defaults of all brokers: each broker has its own here, name it by its id")
                 await asyncio.sleep(0)  # a change that is only validated takes 0.7 ms
-                await _alter_broker(kafka, context, wanted, unset, validate_only=request.validate_only)
+                altered = m.AlterBrokerConfigRequest(wanted, unset, request.validate_only, not resource.resource_name)
+                await _alter_broker(kafka, context, altered)
             else:
                 raise InvalidRequest(f"resources of type {resource.resource_type} have no settings here")
         except ApiError as error:
@@ -260,13 +263,11 @@ async def _alter(
     return answered(api_name, request, results)
 
 
-async def _alter_broker(
-    kafka: Kafka, context: RequestContext, wanted: Mapping[str, str], unset: Sequence[str], *, validate_only: bool
-) -> None:
-    kept = without_foreign(context, "the broker", wanted, FOREIGN_DYNAMIC_SETTINGS)
+async def _alter_broker(kafka: Kafka, context: RequestContext, wanted: m.AlterBrokerConfigRequest) -> None:
+    kept = without_foreign(context, "the broker", wanted.set, FOREIGN_DYNAMIC_SETTINGS)
     own = {BROKER_NAMES.get(name, name): text for name, text in kept.items()}
     foreign = FOREIGN_DYNAMIC_SETTINGS - SETTINGS.keys()
-    names = [BROKER_NAMES.get(name, name) for name in unset if name not in foreign]
-    if (wanted or unset) and not own and not names:  # nothing changes, but the right to alter is checked
+    names, validate_only = [BROKER_NAMES.get(name, name) for name in wanted.unset if name not in foreign], False
+    if (wanted.set or wanted.unset) and not own and not names:  # nothing changes, but the right to alter is checked
         names, validate_only = ["num.partitions"], True
-    await kafka.ask(context, m.AlterBrokerConfigRequest(own, names, validate_only))
+    await kafka.ask(context, replace(wanted, set=own, unset=names, validate_only=wanted.validate_only or validate_only))

@@ -45,7 +45,9 @@ from warmlog_broker.tools.backup.restore import SKIPPED_PRODUCER_IDS
 from warmlog_protocol.batch.header import NO_LEADER_EPOCH
 from warmlog_protocol.errors import InvalidRequest, RequestTimedOut, StorageError
 
-COPIED = frozenset(("acls", "deleted", "drained", "names", "nodes", "quotas", "topics", "user_secret", "users"))
+COPIED = frozenset(
+    ("acls", "deleted", "drained", "names", "nodes", "quotas", "settings", "topics", "user_secret", "users")
+)
 """Kinds of keys that become what the newest copy has. Orders are to be given again."""
 SKIPPED_EPOCHS = 1000
 """More than a partition has between the newest copy and the loss of etcd."""

@@ -135,34 +135,41 @@ trial_option = click.option(
 )
 
 
+all_option = click.option(
+    "--all-brokers", "of_all", is_flag=True, help="Of a cluster; a broker's own altered settings take precedence."
+)
+
+
 @click.command()
 @click.argument("given", nargs=-1, required=True, metavar="NAME=VALUE...", help="New values.")
 @trial_option
+@all_option
 @client_options
-def set_settings(given: tuple[str, ...], is_trial: bool) -> None:
+def set_settings(given: tuple[str, ...], is_trial: bool, of_all: bool) -> None:
     """Alter settings of the running broker. They are on disk and in force when the command returns.
 
     They take precedence over the file, the environment and the command line, also after a restart, until they are
     unset. `warmlog config show` tells which are alterable. A topic's setting is the default of all topics.
     """
-    _alter(dict(checked("NAME=VALUE", parse_setting, text) for text in given), [], is_trial)
+    _alter(dict(checked("NAME=VALUE", parse_setting, text) for text in given), [], is_trial, of_all)
 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", help="Names of settings.")
 @trial_option
+@all_option
 @client_options
-def unset_settings(names: tuple[str, ...], is_trial: bool) -> None:
+def unset_settings(names: tuple[str, ...], is_trial: bool, of_all: bool) -> None:
     """Return altered settings to the values that the broker was started with."""
-    _alter({}, names, is_trial)
+    _alter({}, names, is_trial, of_all)
 
 
-def _alter(wanted: Mapping[str, str], unset: Sequence[str], is_trial: bool) -> None:
+def _alter(wanted: Mapping[str, str], unset: Sequence[str], is_trial: bool, of_all: bool) -> None:
     async def alter(admin: "Admin") -> "tuple[dict[str, str], dict[str, ConfigValue]]":
-        altered = await admin.alter_broker(set=wanted, unset=unset, validate_only=is_trial)
+        altered = await admin.alter_broker(set=wanted, unset=unset, validate_only=is_trial, all_brokers=of_all)
         return altered, await admin.describe_broker()
 
     altered, found = run_admin(alter)
     settings = [f"{name}={setting_text(name, found[name].value)}" for name in (*wanted, *unset)]
-    done = f"altered the broker: {', '.join(settings)}"
+    done = f"altered {'all brokers' if of_all else 'the broker'}: {', '.join(settings)}"
     print_result(altered, lambda: note("the broker would accept it; nothing is altered" if is_trial else done))
