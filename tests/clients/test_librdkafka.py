@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +20,9 @@ from certificates import Certificates
 from clients import fetched, programs
 from clients.served import serve
 from cluster_processes import ClusterProcesses
+from faults.history.target import Proxy
 from warmlog.blocking import Admin
+from warmlog_transport.loop_thread import LoopThread
 
 CLIENT = "librdkafka 2.15, its own tests"
 SETTINGS = {"num_partitions": 4}
@@ -100,6 +102,29 @@ def passwords(directory: Path, **settings: object) -> Iterator[Place]:
 
 
 @contextmanager
+def at_a_distance(address: str) -> Iterator[str]:
+    """Another address of the same server, to which everything takes as long as over a network.
+
+    librdkafka has two errors for a certificate that it refuses: `_TRANSPORT` if the first call of `SSL_connect` fails
+    already, as it may over loopback, where the certificate is there at once, and `_SSL`, which 0097 expects.
+    """
+    host, _, port = address.rpartition(":")
+
+    async def begin() -> Proxy:
+        proxy = Proxy(host, int(port))
+        proxy.delay_s = 0.02
+        await proxy.start()
+        return proxy
+
+    with LoopThread("distance") as thread:
+        proxy = thread.call(begin)
+        try:
+            yield proxy.address
+        finally:
+            thread.call(proxy.stop)
+
+
+@contextmanager
 def certificates(directory: Path, **settings: object) -> Iterator[Place]:
     """A broker with TLS, and a client's certificate in each form that the tests load."""
     made = Certificates(directory / "certificates")
@@ -121,7 +146,6 @@ def certificates(directory: Path, **settings: object) -> Iterator[Place]:
     for name, data in contents.items():
         paths[name].write_bytes(data)
     address = f"127.0.0.1:{port_to_keep()}"
-    files = {"tls_cert_file": made.broker, "tls_key_file": made.broker, "advertised_listeners": f"kafka={address}"}
     login = {
         "security.protocol": "SSL",
         "ssl.ca.location": made.ca,
@@ -130,10 +154,13 @@ def certificates(directory: Path, **settings: object) -> Iterator[Place]:
         "ssl.key.password": "geheim",
     }
     listeners = f"own=plaintext://127.0.0.1:0,kafka=kafka+ssl://{address}"
-    with BrokerProcess(directory / "data", listeners=listeners, **files, **SETTINGS, **settings):
+    with ExitStack() as held:
+        place = held.enter_context(at_a_distance(address))
+        files = {"tls_cert_file": made.broker, "tls_key_file": made.broker, "advertised_listeners": f"kafka={place}"}
+        held.enter_context(BrokerProcess(directory / "data", listeners=listeners, **files, **SETTINGS, **settings))
         # Which alert refuses a foreign certificate is Java's here, not that of RFC 8446: this broker asks for none.
         told = {name: str(path) for name, path in paths.items()}
-        yield Place(address, login, told | {"SSL_password": "geheim", "SSL_client_auth": "none"})
+        yield Place(place, login, told | {"SSL_password": "geheim", "SSL_client_auth": "none"})
 
 
 ELSEWHERE = {
