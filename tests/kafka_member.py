@@ -49,7 +49,11 @@ class KafkaMember:
 
     def send(self, name: str, **fields: Any) -> int:
         """Send a request with what identifies the member, without waiting for the response."""
-        known = {"group_id": self.group, "member_id": self.member_id, "group_instance_id": self.instance_id}
+        known: dict[str, Any] = {
+            "group_id": self.group,
+            "member_id": self.member_id,
+            "group_instance_id": self.instance_id,
+        }
         if name != "JoinGroup":
             known["generation_id"] = self.generation
         names = API[name].request.__struct_fields__

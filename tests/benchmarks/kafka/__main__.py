@@ -12,15 +12,17 @@ import re
 import statistics
 import subprocess
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from benchmarks.kafka import servers
 from benchmarks.kafka.servers import Served
 from faults.process_use import use_of
 from kafka_jars import JARS, run_java
+from kafka_member import KafkaMember
 from processor_time import processor_time
 from warmlog.blocking import Admin, Producer
 
@@ -29,6 +31,7 @@ RECORDS = {100: 2_000_000, 1000: 400_000}
 """How many of each size."""
 QUICK_SHARE = 0.1
 PARTITIONS = 100
+MEMBERS = 200
 STEADY_RATE = 1000
 STEADY_S = 15
 BATCH_BYTES = 65_536
@@ -48,6 +51,7 @@ BARS: list[tuple[str, str, str, float]] = [
     ("consume.rows", "kafka", "at least", 1.0),
     ("consume.columns", "kafka", "at least", 0.5),
     ("steady.p99_ms", "kafka", "at most", 1.0),
+    ("join.stable_s", "", "at most", 3.0),
     ("memory_mb", "", "at most", 90.0),
 ]
 """Row of warmlog, the server that it is compared with, and what it has to be."""
@@ -102,6 +106,23 @@ def write_columns(address: str, topic: str, size: int, count: int) -> None:
         producer.flush()
 
 
+def join(address: str) -> float:
+    """Seconds from the last JoinGroup of MEMBERS raw connections that join at once until each has its assignment."""
+    with ExitStack() as held:
+        members = [held.enter_context(KafkaMember(address, "joined-at-once")) for _ in range(MEMBERS)]
+        for each in members:
+            each.member_id = each.receive("JoinGroup", each.begin_join()).member_id
+        joining = [(each, each.begin_join()) for each in members]
+        began_s = time.perf_counter()
+        for each, number in joining:
+            each.end_join(number)
+        syncing = [(each, each.begin_sync()) for each in members]
+        found = [each.receive("SyncGroup", number).assignment for each, number in syncing]
+        took_s = time.perf_counter() - began_s
+    assert found == [each.member_id.encode() for each in members]
+    return took_s
+
+
 def measure(name: str, share: float) -> Figures:
     """Every row that this server has, against one that was just started."""
     figures: Figures = {}
@@ -121,6 +142,7 @@ def measure(name: str, share: float) -> Figures:
             _, figures["steady.p99_ms"], _ = produce(served, "one", 100, steady, STEADY_RATE)
             figures["memory_mb"] = use_of(served.pid).memory_bytes / 1e6
         if served.own_address:
+            figures["join.stable_s"] = join(served.address)
             create(served, "columns", 1)
             write_columns(served.own_address, "columns", 100, count)
             figures["consume.columns"] = consume(served, "columns", count)
