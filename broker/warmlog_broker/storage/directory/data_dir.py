@@ -277,14 +277,14 @@ class DataDirectory:
             os.close(descriptor)
 
     def _named_directories(self) -> Iterator[tuple[PartitionDirectoryName, Path]]:
-        for path in sorted(self.path.iterdir()):
-            if not path.is_dir():
-                continue
-            name = parse_directory_name(path.name)
+        with os.scandir(self.path) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir())
+        for text in names:
+            name = parse_directory_name(text)
             if name is None:
-                logger.warning("%s is not a partition's directory and is left alone", path)
+                logger.warning("%s is not a partition's directory and is left alone", self.path / text)
             else:
-                yield name, path
+                yield name, self.path / text
 
     def _read_state(self) -> None:
         files = [path for name in (CLEAN_MARKER_NAME, RECOVERY_POINTS_NAME) if (path := self.path / name).exists()]

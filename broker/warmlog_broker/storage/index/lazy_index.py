@@ -44,7 +44,7 @@ class LazyIndex(NamedFile, Generic[Index]):
         return self._load(partial(self._open_index, entries=entries))
 
     def file_exists(self) -> bool:
-        return self.loaded is not None or self.path.exists()
+        return self.loaded is not None or self.is_there()
 
     def count_entries(self) -> int:
         """How many entries there are; if the index is not open, how many its file has room for."""

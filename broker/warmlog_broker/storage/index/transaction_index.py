@@ -115,7 +115,7 @@ class TransactionIndex(ManagedFile):
         return self._last
 
     def file_exists(self) -> bool:
-        return self._file is not None or self.path.exists()
+        return self._file is not None or self.is_there()
 
     def entry(self, slot: int) -> AbortedTxn:
         """The entry with that number; CorruptIndex if it is damaged."""

@@ -172,6 +172,10 @@ class NamedFile(ABC):
             self.path.replace(path)
         self.moved_to(path)
 
+    def is_there(self) -> bool:
+        """Return whether the file exists."""
+        return os.path.exists(self._path)  # noqa: PTH110 - takes a third of the time of Path.exists
+
     def moved_to(self, path: Path) -> None:
         """Note that the file has been moved along with its directory."""
         self._path = path
@@ -243,11 +247,11 @@ class ManagedFile(NamedFile):
     def _opened(self, more_flags: int = 0) -> OpenFile:
         self._check_open()
         try:
-            file = OpenFile(str(self.path), (os.O_RDWR if self.is_writable else os.O_RDONLY) | more_flags)
+            file = OpenFile(str(self._path), (os.O_RDWR if self.is_writable else os.O_RDONLY) | more_flags)
         except OSError as error:
             if more_flags or not is_read_only(error):
                 raise
-            file = OpenFile(str(self.path), os.O_RDONLY)  # it can still be read
+            file = OpenFile(str(self._path), os.O_RDONLY)  # it can still be read
         self._file = file
         self._open_files.add(self, self._open_count())
         return file

@@ -123,6 +123,10 @@ class Unsynced:
         self._snapshots: list[Path] = []
         self._directories: set[Path] = set()
 
+    @property
+    def is_empty(self) -> bool:
+        return not (self._snapshots or self._directories or any(each.unflushed() for each in self._segments))
+
     def add_segment(self, segment: LogSegment) -> None:
         """Add a segment that is, or will be, no longer the active one."""
         self._segments.append(segment)

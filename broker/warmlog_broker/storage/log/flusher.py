@@ -190,16 +190,16 @@ class LogFlusher:
 
     # Opening and closing
 
-    def after_recovery(self) -> None:
+    def after_recovery(self, checked_bytes: int, checked_batches: int) -> None:
         """Make durable what recovery has changed; the log may be used only after this. OSError from the disk.
 
-        A full disk leaves out the producer snapshot: the next start reads more batches then.
+        There is a restart point then, unless little was checked and no file has changed: epochs are left to the next
+        flush, as the batches have them. A full disk leaves it out, too: the next start reads more batches.
         """
-        if self._is_at_restart_point:
-            return
-        self._local.unsynced.add_directory(self._local.directory)
-        self._is_point_wanted = True
-        self._run(sync=True)
+        is_much = checked_batches >= IDLE_BATCHES or checked_bytes >= IDLE_BYTES
+        if not self._is_at_restart_point and (is_much or not self._local.unsynced.is_empty):
+            self._is_point_wanted = True
+            self._run(sync=True)
 
     def close(self, *, sync: bool) -> CleanEnd:
         """See `Log.close`."""

@@ -205,6 +205,8 @@ class LocalLog:
         self.unsynced = Unsynced(loaded.unsynced_segments)
         if loaded.is_new_directory:
             self.unsynced.add_directory(self.directory.parent)
+        if loaded.has_other_files:
+            self.unsynced.add_directory(self.directory)
         self.damage = tuple(loaded.report.damage)
         """Damage below the recovery point: reads there are refused."""
         self.unchecked = loaded.unchecked

@@ -104,7 +104,7 @@ class Log:
             if not report.is_uneventful:
                 logger.warning("%s: %s", key.directory_name, report)
             if not report.was_clean:
-                log.flusher.after_recovery()
+                log.flusher.after_recovery(report.checked_bytes, report.checked_batches)
             log.truncation.finished()
         except OSError as error:
             raise storage_error(f"{directory}: the log cannot be opened: {error}", error) from error

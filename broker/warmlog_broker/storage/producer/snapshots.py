@@ -11,8 +11,8 @@ The name is the offset up to which (exclusive) the snapshot reflects the log. Bi
 Only the newest batch of each producer is stored: after a restart one batch is remembered, not five, and older ones are
 looked up in the log. A producer that has only seen markers has sequence and offset -1.
 
-A snapshot is taken when a segment is rolled (named after the new segment), when the log is closed and at the end of a
-recovery (both named after the log end offset). A damaged one is removed with a warning; the next older one and the
+A snapshot is taken when a segment is rolled (named after the new segment), and for a restart point, as at a clean stop
+(named after the log end offset). A damaged one is removed with a warning; the next older one and the
 batches after it replace it.
 """
 

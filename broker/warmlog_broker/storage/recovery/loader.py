@@ -26,6 +26,7 @@ from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, LeaderEp
 from warmlog_broker.storage.directory.partition_files import (
     METADATA_NAME,
     NO_GAPS,
+    REMOVED_BELOW_NAME,
     RESTART_POINT_NAME,
     UNMARKED,
     Gaps,
@@ -138,6 +139,8 @@ class LoadedLog(Struct):
     """Whether there is one at the end of the log."""
     unsynced_segments: list[LogSegment] = field(default_factory=list)
     """Segments, the active one apart, that recovery has changed: the first flush syncs them."""
+    has_other_files: bool = False
+    """Whether recovery has added or removed files: the first flush syncs the directory."""
     gaps: Gaps = NO_GAPS
     truncation: Truncation | None = None
 
@@ -149,7 +152,7 @@ class _Listing(Struct):
     snapshot_offsets: list[int] = field(default_factory=list)
     retired_base_offsets: list[int] = field(default_factory=list)
     """Of segments that were waiting to be unlinked."""
-    has_restart_point: bool = False
+    names: list[str] = field(default_factory=list)
 
 
 def load_log(request: LoadRequest) -> LoadedLog:
@@ -181,7 +184,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
     elif _is_as_left(segments[-1], request.stored.clean_end, report):
         found = Recovered(segments, request.stored.offsets.recovery_point)
     else:
-        found = _recover(request, segments, epochs, gaps, report, listing.snapshot_offsets)
+        found = _recover(request, segments, epochs, gaps, report, listing)
     found = _not_before_log_start(request, found, report)
     if unfinished is not None and found.end_offset > unfinished.offset:
         found.segments[-1].truncate_to(unfinished.offset, request.now_ms)
@@ -192,7 +195,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
             mark_row_gaps(request.directory, found.end_offset)
         except OSError as error:  # a full disk: the log can be read all the same, and the next start marks it
             logger.warning("%s: the mark of its gaps could not be written: %s", request.directory, error)
-    has_point = listing.has_restart_point if report.was_clean else found.restart_offset == found.end_offset
+    has_point = RESTART_POINT_NAME in listing.names if report.was_clean else found.restart_offset == found.end_offset
     loaded = LoadedLog(
         segments=LogSegments(found.segments),
         log_start_offset=_log_start(request, found.segments[0].base_offset, listing, report),
@@ -205,7 +208,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
         is_new_directory=is_new_directory,
         high_watermark=request.stored.offsets.high_watermark,
         first_dirty_offset=request.stored.offsets.first_dirty_offset,
-        removed_below=read_removed_below(request.directory),
+        removed_below=read_removed_below(request.directory) if REMOVED_BELOW_NAME in listing.names else 0,
         unsynced_segments=[] if report.was_clean else found.segments[:-1],
         truncation=request.truncation,
         unchecked=found.unchecked,
@@ -223,6 +226,8 @@ def load_log(request: LoadRequest) -> LoadedLog:
         )
         report.rebuilt.append(reason)
         logger.warning("%s: %s", request.directory, reason)
+    is_as_found = report.is_uneventful and set(loaded.snapshots.offsets) == set(listing.snapshot_offsets)
+    loaded.has_other_files = not (report.was_clean or is_as_found)
     return loaded
 
 
@@ -278,15 +283,14 @@ def _list_directory(directory: Path, open_files: OpenFiles) -> _Listing:
     indexes = []
     names = _file_names(directory)
     retired = f"{LOG_KIND}{DELETED_SUFFIX}"
-    listing.retired_base_offsets += [base_offset for base_offset, kind in map(split_name, names) if kind == retired]
+    listing.retired_base_offsets += [split_name(name)[0] for name in names if name.endswith(retired)]
     if finish_swaps(directory, names, open_files):
         names = _file_names(directory)
+    listing.names = names
     for name in names:
         base_offset, kind = split_name(name)
         if name.endswith(LEFTOVER_SUFFIXES):
             (directory / name).unlink()
-        elif name == RESTART_POINT_NAME:
-            listing.has_restart_point = True
         elif kind == LOG_KIND:
             listing.base_offsets.append(base_offset)
         elif kind == SNAPSHOT_SUFFIX:
@@ -342,12 +346,16 @@ def _is_as_left(active: LogSegment, clean_end: CleanEnd | None, report: Recovery
     return False
 
 
-def _restart_point(
-    request: LoadRequest, segments: list[LogSegment], snapshot_offsets: list[int]
-) -> RestartPoint | None:
+def _restart_point(request: LoadRequest, segments: list[LogSegment], listing: _Listing) -> RestartPoint | None:
     """Return the restart point, if it can be one of the log as it is."""
-    point = read_restart_point(request.directory) if request.truncation is None else None
-    if point is None or point.offset > request.stored.offsets.recovery_point or point.offset not in snapshot_offsets:
+    if request.truncation is not None or RESTART_POINT_NAME not in listing.names:
+        return None
+    point = read_restart_point(request.directory)
+    if (
+        point is None
+        or point.offset > request.stored.offsets.recovery_point
+        or point.offset not in listing.snapshot_offsets
+    ):
         return None
     segment = next((each for each in segments if each.base_offset == point.segment), None)
     return point if segment is not None and point.position <= segment.size_bytes else None
@@ -359,11 +367,11 @@ def _recover(
     epochs: LeaderEpochs,
     gaps: Gaps,
     report: RecoveryReport,
-    snapshot_offsets: list[int],
+    listing: _Listing,
 ) -> Recovered:
     """Check the log from the restart point or the recovery point on."""
     recovery_point = request.stored.offsets.recovery_point
-    point = _restart_point(request, segments, snapshot_offsets)
+    point = _restart_point(request, segments, listing)
     first = max((n for n, segment in enumerate(segments) if segment.base_offset <= recovery_point), default=0)
     if point is not None and segments[first].base_offset != point.segment:
         point = None

@@ -296,7 +296,7 @@ def _recover_in_order(
             if place.is_hole(segment.base_offset):
                 _note_hole(segments[number - 1], expected_offset, segment.base_offset, report)
             place.next_offset = segment.base_offset
-        kept_in = free_path(segment.path.with_name(f"{segment.path.name}.tail{CUT_SUFFIX}"))
+        kept_in = Path(f"{segment.path}.tail{CUT_SUFFIX}")
         result = recover_segment(segment, place, report, kept_in, resumed)
         resumed = None
         if number < len(segments) - 1:
@@ -374,6 +374,7 @@ def recover_segment(
     report.checked_bytes += valid_bytes - start - damaged_bytes
     kept_in = None
     if reason and keep_cut_bytes_in is not None:
+        keep_cut_bytes_in = free_path(keep_cut_bytes_in)
         try:
             kept_in = keep_bytes(records, valid_bytes, keep_cut_bytes_in)
         except OSError as error:

@@ -327,7 +327,7 @@ class LogSegment:
 
     def begin_recovery(self) -> IndexBuilder:
         """Empty both indexes, whatever their files hold, and return what adds entries for the log's batches."""
-        self.indexes.reset()
+        self.indexes.empty()
         return IndexBuilder(self.indexes, self._index_interval_bytes)
 
     def end_recovery(self, builder: IndexBuilder, from_offset: int | None = None) -> None:
@@ -343,7 +343,8 @@ class LogSegment:
         else:
             transactions.right_below = from_offset
             transactions.truncate_to(from_offset)
-        if from_offset is None or builder.has_batches:
+        is_left = self.indexes.state is IndexState.NEW if from_offset is None else not builder.has_batches
+        if not is_left:
             builder.finish()
         transactions.needs_rebuild |= builder.has_control_batches
         self._largest = builder.largest

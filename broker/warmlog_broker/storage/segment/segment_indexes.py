@@ -69,7 +69,7 @@ class IndexState(Enum):
         CLOSED     is not called           extends: ACTIVE    nothing                 the same
 
     A lookup that finds an index wrong rebuilds both, which leads back to the same state. `reset` leads to ACTIVE, and
-    `resume` too, or to NEW if there is no entry.
+    `resume` and `empty` too, or to NEW: the one if there is no entry, the other if there is no file.
     """
 
     NEW = "the files, if there are any, hold nothing of use"
@@ -270,6 +270,13 @@ class SegmentIndexes:
         """Empty both indexes and make room for new entries, whatever the files held before."""
         self._drop()
         self._create()
+
+    def empty(self) -> None:
+        """Drop all entries, whatever the files hold; the first new one creates files that do not exist."""
+        self._drop()
+        self.state = IndexState.NEW
+        if self.offset.file_exists() or self.time.file_exists():
+            self._create()
 
     def truncate_to(self, offset: int) -> None:
         """Drop all entries at `offset` and after it; both indexes have room again."""

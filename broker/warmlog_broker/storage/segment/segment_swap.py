@@ -113,8 +113,8 @@ def finish_swaps(directory: Path, names: Sequence[str], open_files: OpenFiles) -
     Durable on return. Every file that ended in one of the three suffixes is gone or has its final name.
     """
     deleted = [name for name in names if name.endswith(DELETED_SUFFIX)]
-    cleaned = sorted(name for name in names if split_name(name)[1].endswith(CLEANED_SUFFIX))
-    swaps = sorted(name for name in names if split_name(name)[1].endswith(SWAP_SUFFIX))
+    cleaned = sorted(name for name in names if name.endswith(CLEANED_SUFFIX) and split_name(name)[1])
+    swaps = sorted(name for name in names if name.endswith(SWAP_SUFFIX) and split_name(name)[1])
     if not (deleted or cleaned or swaps):
         return False
     if cleaned:

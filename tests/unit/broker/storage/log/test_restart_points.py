@@ -52,6 +52,24 @@ def expect(room: LogRoom, count: int) -> None:
     assert room.log.recovery_report.is_uneventful
 
 
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_start_after_a_crash_writes_nothing_into_a_log_that_holds_little(
+    room: LogRoom, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(flusher, "IDLE_BATCHES", count + 1)
+    fill(room, 0, count)
+    room.flush()
+    for name in room.files("index"):
+        room.path(name).unlink()
+    room.set_config(index_interval_bytes=4096)  # no batch gets an entry
+    before = {name: room.path(name).stat().st_mtime_ns for name in room.files()}
+    room.crash()
+    assert {name: room.path(name).stat().st_mtime_ns for name in room.files()} == before
+    assert room.log.recovery_report.checked_batches == count
+    if count:
+        expect(room, count)
+
+
 def test_nothing_below_the_point_is_read_before_the_log_is_served(room: LogRoom) -> None:
     fill(room, 0, 8)
     point = take_point(room)
