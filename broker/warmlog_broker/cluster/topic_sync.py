@@ -44,7 +44,9 @@ class TopicSync:
             topic = self._topics.find_by_id(key.topic_id)
             if topic is not None and seen is not None:
                 is_here = self._store.view.node in seen.record.replicas
-                if is_here != (key.number in topic.local) and key.number < topic.count:
+                # What is being changed may be brought to what the record said before.
+                is_due = self._topics.changing.locked() or is_here != (key.number in topic.local)
+                if is_due and key.number < topic.count:
                     self._due.add(topic.name)
         if self._due:
             self._is_due.set()

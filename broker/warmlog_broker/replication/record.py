@@ -41,7 +41,7 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     leader: int
     """NO_LEADER if there is none."""
     leader_epoch: int
-    """Rises with each change of `leader`."""
+    """Rises with each change of `leader`, and when replicas leave."""
     replicas: Nodes
     """In the order of preference; with those in `adding` and `removing`."""
     isr: Nodes
@@ -241,12 +241,15 @@ def _completed(record: PartitionRecord) -> PartitionRecord | ApiError:
 
 
 def _without(record: PartitionRecord, leaving: Nodes) -> PartitionRecord | ApiError:
+    """Return the record without these replicas. They remove their logs, so another epoch begins: what the leader knows
+    of them would count if they came back in the same one."""
     if record.leader in leaving:
         return InvalidRequest(f"the leader {record.leader} is one that leaves: it hands over first")
     replicas = tuple(node for node in record.replicas if node not in leaving)
     last_known = tuple(node for node in record.last_known_elr if node not in leaving)
     rest = replace(record, replicas=replicas, adding=(), removing=(), last_known_elr=last_known)
-    return _with_isr(rest, set(rest.isr).difference(leaving), lost=leaving)
+    after = _with_isr(rest, set(rest.isr).difference(leaving), lost=leaving)
+    return _led_by(after, record.leader) if leaving else after
 
 
 _KNOWN = tuple(name for name in PartitionRecord.__struct_fields__ if name != "unknown")

@@ -43,6 +43,7 @@ from warmlog_broker.metadata.store import (
 )
 from warmlog_broker.metadata.topic_names import INTERNAL_PREFIX, check_topic_name, colliding_topic
 from warmlog_broker.replica.partition import Partition
+from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.config import LogConfig, normalized
@@ -430,16 +431,21 @@ class Topics:
         await self._remove(deleted, topic.local.values(), topic.config.file_delete_delay_ms)
 
     async def leave(self, name: str, numbers: Sequence[int]) -> None:
-        """Serve partitions no longer that other brokers have now, and remove their files, later."""
+        """Serve partitions no longer that other brokers have now, and remove their files, later.
+
+        From the first moment on none of them fetches, also if this broker gets it again: its files are removed then.
+        """
         topic = self.get(name)
         left = [topic.local[number] for number in numbers]
         kept = {number: partition for number, partition in topic.local.items() if number not in numbers}
+        for partition in left:
+            if partition.state is not PartitionState.DELETED:  # an attempt before this one may have failed
+                partition.deleted()
+            self._directories.dismiss(partition)
         await self._node.commit([PartitionsLeft(topic.topic_id, list(numbers))])
         self._put(Topic(topic.entry, topic.config, kept))
         paths = []
         for partition in left:
-            partition.deleted()
-            self._directories.dismiss(partition)
             path = await asyncio.get_running_loop().run_in_executor(self._threads, partition.delete_log)
             paths += [] if path is None else [path]
         self._on_deleted(paths, topic.config.file_delete_delay_ms)

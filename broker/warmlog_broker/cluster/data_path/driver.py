@@ -193,9 +193,10 @@ class Driver:
     # --- what happens to it ------------------------------------------------------------------------------------------
 
     def do(self, event: ev.Event) -> None:
-        """Let the replica take its turn, and carry out what follows."""
-        self._events.append(event)
-        self._work()
+        """Let the replica take its turn, and carry out what follows; nothing does if the partition was deleted here."""
+        if self._state is not PartitionState.DELETED:
+            self._events.append(event)
+            self._work()
 
     def answered(self, answer: ev.Answer, batches: Buffer, flush_below: int) -> None:
         """Take in the answer to a fetch. Batches that cannot be read are fetched again."""
@@ -244,7 +245,8 @@ class Driver:
         elif self._state is PartitionState.READ_ONLY:
             self.do(ev.HandOverAsked())
         elif self._state is PartitionState.DELETED:
-            self.do(ev.RecordSeen(None, self.replica.revision))
+            self._events.append(ev.RecordSeen(None, self.replica.revision))
+            self._work()
 
     def tick(self, *, may_rest: bool = False) -> None:
         """Tell the replica that time has passed; with `may_rest` not if it is at rest."""

@@ -4,10 +4,12 @@ import asyncio
 import errno
 
 import pytest
+from msgspec.structs import replace
 
 from unit.broker.cluster.room import KEY, MAX_BYTES, NOW_MS, FakeMessages, Room, ThreadedDisk
 from warmlog_broker.cluster.data_path import driver as drivers
 from warmlog_broker.cluster.data_path.driver import Driver
+from warmlog_broker.cluster.records import Seen
 from warmlog_broker.etcd.coordination import Put
 from warmlog_broker.replication.events import RecoveryAsked, Verdict
 from warmlog_broker.replication.leading import is_known
@@ -79,6 +81,20 @@ async def test_what_a_leader_has_alone_is_cut_when_it_follows(room: Room) -> Non
     await room.agree(1, 2, 3)
     assert b"instead" in room.content(1)
     assert b"lost" not in room.content(1)
+
+
+async def test_a_replica_that_was_removed_here_never_fetches_with_its_old_log(room: Room) -> None:
+    """Its record may name this broker again before the files are gone: a new replica begins then."""
+    await room.create(1, 2, 3)
+    await room.produce(b"x")
+    driver = room.driver(3)
+    room.partitions[3].deleted()
+    await room.until(lambda: driver.replica.role is Role.IDLE)
+    again, number = replace(await room.record(), leader_epoch=7), driver.replica.number
+    room.brokers[3].record_seen(KEY, Seen(again, driver.replica.revision + 1))
+    driver.tick()
+    assert driver.replica.role is Role.IDLE
+    assert driver.replica.number == number, "no fetch is sent"
 
 
 async def test_with_too_few_replicas_in_sync_nothing_is_taken(room: Room) -> None:

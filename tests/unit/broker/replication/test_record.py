@@ -140,6 +140,16 @@ def test_a_reassignment_adds_first_and_removes_when_the_new_ones_are_in_sync() -
     assert (set(cancelled.replicas), set(cancelled.isr)) == ({1, 2, 3}, {1, 2, 3})
 
 
+def test_an_epoch_begins_when_replicas_leave_since_they_may_come_back_without_their_logs() -> None:
+    grown = after(THREE, rec.Grow((1, 2)))
+    assert grown.leader_epoch == THREE.leader_epoch
+    left = after(grown, rec.Complete())
+    assert (left.leader, left.leader_epoch) == (1, THREE.leader_epoch + 1)
+    added = after(after(left, rec.Grow((1, 2, 3))), rec.Expand(3))
+    assert after(added, rec.Complete()).leader_epoch == left.leader_epoch, "no replica leaves"
+    assert after(added, rec.Cancel()).leader_epoch == left.leader_epoch + 1
+
+
 def test_a_leader_that_is_removed_hands_over_first() -> None:
     grown = after(after(THREE, rec.Grow((2, 3))), rec.SetMinIsr(1))
     assert isinstance(changed(grown, rec.Complete(), Author(1)), InvalidRequest)
