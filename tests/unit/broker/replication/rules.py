@@ -338,6 +338,17 @@ def the_eligible_stay_when_enough_are_in_sync(patch: pytest.MonkeyPatch) -> None
     patch.setattr(record, "_with_isr", keeping)
 
 
+@rule("a replica that left, and comes back")
+def who_leaves_may_come_back_in_the_same_epoch(patch: pytest.MonkeyPatch) -> None:
+    without = record._without
+
+    def staying(known: PartitionRecord, leaving: record.Nodes) -> Any:
+        after = without(known, leaving)
+        return replace(after, leader_epoch=known.leader_epoch) if isinstance(after, PartitionRecord) else after
+
+    patch.setattr(record, "_without", staying)
+
+
 @rule("24")
 def disks_are_never_old(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(membership, "compare", lambda marks, stored, revision: Comparison.AGREES)

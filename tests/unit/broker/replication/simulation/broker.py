@@ -1,13 +1,22 @@
 """The shell of one replica: it starts as a broker does, carries out what `step` asks for, and fails at any moment."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from unit.broker.replication.simulation.disk import Entry, FakeDisk
-from unit.broker.replication.simulation.etcd import TOPIC, Item, Txn, broker_key, node_key, record_key
+from unit.broker.replication.simulation.etcd import ABSENT, TOPIC, Item, Txn, broker_key, node_key, record_key
 from unit.broker.replication.simulation.start import Start
+from unit.broker.replication.simulation.values import (
+    Poll,
+    Polled,
+    Question,
+    Registration,
+    Waiting,
+    epochs_of,
+    session_of,
+)
 from warmlog_broker.replication import events as ev
 from warmlog_broker.replication import leading, membership
 from warmlog_broker.replication.membership import Mark, NodeMarks
@@ -25,44 +34,6 @@ SEEDS_THAT_BEGIN_WITHIN_A_BATCH = 6
 """Every thirteenth: an emptied log begins where the first batch does that it gets, as if that held the log's start."""
 SEEDS_WITH_FULL_DISKS = 5
 """Every fifth."""
-
-
-class Registration(NamedTuple):
-    """The value of a broker's key."""
-
-    life: int
-    is_ready: bool
-    was_clean: bool
-
-
-class Waiting(NamedTuple):
-    """A produce request that waits for its batch to be committed."""
-
-    offset: int
-    producer: int
-    sequence: int
-
-
-class Question(NamedTuple):
-    """A read that must not go back: when it came, and what had been seen before."""
-
-    asked_ms: int
-    floor: int
-
-
-class Poll(NamedTuple):
-    """A follower's fetch with this number is under way, and it has got the leader's `Polled` of this time."""
-
-    node: int
-    number: int
-    echo_ms: int
-
-
-class Polled(NamedTuple):
-    """The leader has that fetch."""
-
-    number: int
-    sent_ms: int
 
 
 class FakeBroker:
@@ -88,6 +59,9 @@ class FakeBroker:
     def _forget(self) -> None:
         self.replica: Replica | None = None
         self.topic_id = ""
+        self.seen = ABSENT
+        self.is_leaving = False
+        """Whether the log is being removed, as other brokers have the partition now."""
         self.view_revision = 0
         self.sessions: dict[int, ev.Session] = {}
         self.held: dict[int, tuple[ev.Fetch, int]] = {}
@@ -202,10 +176,10 @@ class FakeBroker:
                 return
             self.view_revision = revision
             self.sessions = {
-                key[1]: _session(item) for key, item in items.items() if isinstance(key, tuple) and key[0] == "broker"
+                key[1]: session_of(item) for key, item in items.items() if isinstance(key, tuple) and key[0] == "broker"
             }
             topic_id = items[TOPIC].value
-            if self.replica is None or topic_id != self.topic_id:
+            if (self.replica is None and not self.is_leaving) or topic_id != self.topic_id:
                 self._take_topic(topic_id)
             self._see_sessions()
             item = items.get(record_key(topic_id))
@@ -228,13 +202,38 @@ class FakeBroker:
         assert self.disk is not None
         self.disk.topic_id = topic_id
         self.topic_id = topic_id
+        self._serve(self.disk)
+
+    def _serve(self, disk: FakeDisk) -> None:
+        self.is_leaving = False
         self.failed_at = 0
+        self.later.clear()
         self.held.clear()
         self.questions.clear()
-        self.replica = Replica(self.node, self.life, self.disk.bounds, self.world.times, self.obeyed)
-        self.replica.removed_below = self.disk.removed_below
-        if self.disk.is_known_damaged:
+        self.replica = Replica(self.node, self.life, disk.bounds, self.world.times, self.obeyed)
+        self.replica.removed_below = disk.removed_below
+        if disk.is_known_damaged:
             self.later.append(ev.Failed("the log has damage"))
+
+    def _leave(self) -> None:
+        """Remove the log of a partition that other brokers have now: if it comes back, it begins with an empty one."""
+        topic_id = self.topic_id
+        self.do(ev.RecordSeen(None, self.view_revision))
+        self.replica, self.is_leaving = None, True
+
+        def noted() -> None:
+            self.directories.pop(topic_id, None)
+            self.soon(self.world.flush_delay(), gone)
+
+        def gone() -> None:
+            if self.topic_id == topic_id:
+                self.make_log(topic_id)
+                assert self.disk is not None
+                self._serve(self.disk)
+                self._see_sessions()
+                self._see_record(topic_id, self.seen)
+
+        self.soon(self.world.flush_delay(), noted)
 
     # What happens to it.
 
@@ -260,7 +259,7 @@ class FakeBroker:
             if item.value is None:
                 self.sessions = {node: each for node, each in self.sessions.items() if node != key[1]}
             else:
-                self.sessions = {**self.sessions, key[1]: _session(item)}
+                self.sessions = {**self.sessions, key[1]: session_of(item)}
             self._see_sessions()
             if key[1] == self.node and item.value is None and self.replica is not None:
                 self.register(is_first=False)
@@ -273,8 +272,14 @@ class FakeBroker:
             self.do(ev.SessionsSeen(self.sessions, own.broker_epoch if own is not None else 0))
 
     def _see_record(self, topic_id: str, item: Item) -> None:
-        if self.replica is not None and topic_id == self.topic_id:
+        if topic_id != self.topic_id:
+            return
+        self.seen = item
+        if self.replica is not None:
             self.do(ev.RecordSeen(item.value, item.changed))
+            is_elsewhere = item.value is not None and self.node not in item.value.replicas
+            if is_elsewhere and self.disk is not None and self.disk.end:
+                self._leave()
 
     def received(self, message: tuple[str, Any, list[Entry | None]]) -> None:
         """Take in what another broker has sent about a topic."""
@@ -289,7 +294,7 @@ class FakeBroker:
                 if entries and body.verdict is ev.Verdict.AGREES and self.disk and self.disk.waits_for_base:
                     self.do(ev.Answered(body, body.offset - 1))
                     return
-                self.do(ev.Answered(body, body.offset + len(entries), _epochs(entries, body.offset)))
+                self.do(ev.Answered(body, body.offset + len(entries), epochs_of(entries, body.offset)))
             case Poll():
                 if body.node in self.held and self.held[body.node][0].number == body.number:
                     self.echoes[body.node] = body
@@ -377,6 +382,13 @@ class FakeBroker:
         if self.replica is not None and leading.is_known(self.replica) and len(self.questions) < 5:
             self.questions.append(Question(self.world.now_ms, floor))
             self._answer_held()
+
+    def delete_records(self, offset: int) -> None:
+        """Remove what is before the offset, as the leader; `deleting` is answered when that cannot come back."""
+        assert self.disk is not None
+        self.disk.raise_start(offset)
+        self.deleting = offset
+        self.do(ev.StartRaised(offset, self.disk.epochs.entries))
 
     # What it does.
 
@@ -559,17 +571,3 @@ class FakeBroker:
     @property
     def is_leading(self) -> bool:
         return self.replica is not None and self.replica.role is Role.LEADING
-
-
-def _session(item: Item) -> ev.Session:
-    value: Registration = item.value
-    return ev.Session(item.created, value.is_ready, value.was_clean)
-
-
-def _epochs(entries: list[Entry | None], offset: int) -> tuple[tuple[int, int], ...]:
-    """Return the epochs that begin within these entries."""
-    found: list[tuple[int, int]] = []
-    for at, entry in enumerate(entries, offset):
-        if entry is not None and entry.epoch >= 0 and (not found or found[-1][0] < entry.epoch):
-            found.append((entry.epoch, at))
-    return tuple(found)

@@ -234,9 +234,7 @@ def _delete_records(world: "World", broker: FakeBroker, chance: Random) -> None:
     if chance.random() < 0.4 and other is not broker:
         _hang_disk(world, other, chance)
     if disk.high_watermark > disk.start and not replica.is_cutting:
-        disk.raise_start(chance.randint(disk.start + 1, disk.high_watermark))
-        broker.deleting = disk.start
-        broker.do(ev.StartRaised(disk.start, disk.epochs.entries))
+        broker.delete_records(chance.randint(disk.start + 1, disk.high_watermark))
 
 
 def _compact_log(world: "World", broker: FakeBroker, chance: Random) -> None:
@@ -245,16 +243,23 @@ def _compact_log(world: "World", broker: FakeBroker, chance: Random) -> None:
         return
     if chance.random() < 0.2:
         _crash(world, world.brokers[chance.choice(list(world.brokers))], chance)
-    if broker.replica is None:
-        return
-    removed = disk.compact()
-    if removed:
+    if broker.replica is not None:
+        _compact(world, broker)
+
+
+def _compact(world: "World", broker: FakeBroker) -> None:
+    disk = broker.disk
+    assert disk is not None
+    if removed := disk.compact():
         world.truth.of(broker.topic_id).removed.update(removed)
         broker.do(ev.Compacted(disk.removed_below))
 
 
 def _set_min_isr(world: "World", _: FakeBroker, chance: Random) -> None:
-    min_isr = chance.choice((1, 2, 3))
+    _set(world, chance.choice((1, 2, 3)))
+
+
+def _set(world: "World", min_isr: int) -> None:
     for broker in world.brokers.values():
         if broker.replica is not None and broker.is_alive and not broker.is_paused:
             broker.do(ev.MinIsrSet(min_isr))
@@ -276,7 +281,10 @@ def _pass_on(world: "World") -> None:
 
 
 def _reassign(world: "World", _: FakeBroker, chance: Random) -> None:
-    target = tuple(chance.sample(list(world.brokers), min(chance.choice((2, 3, 3)), len(world.brokers))))
+    _move(world, tuple(chance.sample(list(world.brokers), min(chance.choice((2, 3, 3)), len(world.brokers)))))
+
+
+def _move(world: "World", target: tuple[int, ...]) -> None:
     for broker in world.brokers.values():
         if broker.replica is not None and broker.is_alive and not broker.is_paused:
             broker.do(ev.TargetSet(target))
@@ -313,3 +321,97 @@ FAULTS: dict[str, Callable[["World", FakeBroker, Random], None]] = {
         _delete_records, _compact_log, _set_min_isr, _hand_over, _reassign, _recover, _recreate, _out_of_range,
     )
 }  # fmt: skip
+
+
+# Phases: several things in short distances, of which each alone is harmless.
+
+
+def _again(world: "World", pause_ms: int, rounds: int, call: Callable[[int], None]) -> None:
+    """Call with the number of the round, now and after each pause, until the rounds are over or all is healed."""
+
+    def go_on(number: int) -> None:
+        if number < rounds and not world.is_calm:
+            call(number)
+            world.at(pause_ms, lambda: go_on(number + 1))
+
+    go_on(0)
+
+
+def _follower(world: "World", chance: Random) -> FakeBroker:
+    return chance.choice([broker for broker in world.brokers.values() if broker.node != world.record.leader])
+
+
+def _relay(world: "World", _: FakeBroker, chance: Random) -> None:
+    """Cut off one leader after the other: each comes back as the next one goes."""
+    for_ms = chance.choice((150, 200, 300))
+
+    def cut_off(_: int) -> None:
+        leader = world.record.leader
+        if leader in world.brokers and leader not in world.isolated:
+            _isolate(world, world.brokers[leader], for_ms)
+
+    _again(world, for_ms, chance.randint(2, 4), cut_off)
+
+
+def _store_out_of_reach(world: "World", _: FakeBroker, chance: Random) -> None:
+    """Let a leader reach its followers, but not the store, where its lease ends; others hear late what they wrote."""
+    leader, for_ms = world.record.leader, chance.choice((150, 300, 600))
+    if leader in world.brokers and leader not in world.isolated:
+        world.isolated.add(leader)
+        for node in world.brokers:
+            world.slow_watch(node, for_ms if node == leader else 60, for_ms)
+        others = set(world.brokers) - {leader}
+        world.unheard |= others
+        _revoke_lease(world, world.brokers[leader], chance)
+
+        def end() -> None:
+            world.isolated.discard(leader)
+            world.unheard -= others
+
+        world.at(for_ms, end)
+
+
+def _retention(world: "World", _: FakeBroker, chance: Random) -> None:
+    """Let a leader that may commit alone delete one record after the other, while followers leave and come back."""
+    _set(world, 1)
+
+    def delete(number: int) -> None:
+        if number % 10 == 0:
+            _revoke_lease(world, _follower(world, chance), chance)
+        for broker in world.brokers.values():
+            disk = broker.disk
+            if broker.is_leading and not broker.is_paused and disk is not None and disk.high_watermark > disk.start:
+                broker.delete_records(disk.start + 1)
+
+    _again(world, 7, 40, delete)
+
+
+def _compaction(world: "World", _: FakeBroker, chance: Random) -> None:
+    """Let a leader that may commit alone compact, while a follower is away."""
+    _set(world, 1)
+    _isolate(world, _follower(world, chance), 300)
+
+    def compact(_: int) -> None:
+        for broker in world.brokers.values():
+            if broker.is_leading and not broker.is_paused:
+                _compact(world, broker)
+
+    _again(world, 20, 20, compact)
+
+
+def _there_and_back(world: "World", _: FakeBroker, chance: Random) -> None:
+    """Take a replica away from a broker, and give it back as soon as it is gone."""
+    former, leaver = world.record.replicas, _follower(world, chance).node
+    _move(world, tuple(node for node in former if node != leaver) or former)
+
+    def give_back(number: int) -> None:
+        if leaver not in world.record.replicas or number == 49:
+            _move(world, former)
+
+    _again(world, 4, 50, give_back)
+
+
+PHASES: dict[str, Callable[["World", FakeBroker, Random], None]] = {
+    function.__name__[1:]: function
+    for function in (_relay, _store_out_of_reach, _retention, _compaction, _there_and_back)
+}

@@ -80,7 +80,7 @@ class Truth:
         for node in set(record.isr) - topic.able:
             if (broker := self.world.brokers[node]).disk is not None:
                 self._check_keys(topic, broker)
-        topic.able |= set(record.isr)
+        topic.able = (topic.able & set(record.replicas)) | set(record.isr)
         if len(record.isr) >= record.required:
             topic.able &= set(record.isr)
         topic.able.difference_update(node for node in self.lost if node not in record.eligible)

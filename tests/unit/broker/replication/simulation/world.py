@@ -15,13 +15,15 @@ from unit.broker.coordinator.group.simulation.checks import Violation, require
 from unit.broker.replication.simulation.broker import FakeBroker
 from unit.broker.replication.simulation.disk import NO_EPOCH, Entry, FakeDisk
 from unit.broker.replication.simulation.etcd import ABSENT, TOPIC, FakeEtcd, Item, Txn, broker_key, record_key
-from unit.broker.replication.simulation.faults import FAULTS, resume
+from unit.broker.replication.simulation.faults import FAULTS, PHASES, resume
 from unit.broker.replication.simulation.truth import TopicTruth, Truth
 from warmlog_broker.replication import events as ev
 from warmlog_broker.replication.record import NO_LEADER, PartitionRecord
 
 TIMES = ev.Times(lag_ms=400, confirmation_ms=100, rank_ms=15, grace_ms=100, flush_ms=200, hand_over_ms=40, retry_ms=20)
 PRODUCERS = 3
+SEEDS_WITH_PHASES = 4
+"""Every fifth: few brokers, a store whose responses are often lost, and faults that come in phases."""
 
 
 class World:
@@ -55,10 +57,15 @@ class World:
         self.usual_lag_ms = self.random.choice((0, 0, 40))
         self.watch_lag_ms: dict[int, int] = {}
         self.isolated: set[int] = set()
+        self.unheard: set[int] = set()
+        """Brokers whose writes are applied, and which do not get the responses."""
         self.cut_links: set[tuple[int, int]] = set()
         self.generation: dict[tuple[int, int], int] = {}
         self.last_arrival: dict[tuple[int, int], int] = {}
-        nodes = self.random.choice((2, 3, 3, 3, 3, 4))
+        self.has_phases = seed % 5 == SEEDS_WITH_PHASES
+        if self.has_phases:
+            self.unknown = self.random.choice((0.0, 0.2, 0.5))
+        nodes = self.random.choice((2, 2, 3) if self.has_phases else (2, 3, 3, 3, 3, 4))
         self.brokers = {node: FakeBroker(self, node) for node in range(1, nodes + 1)}
         self.images: dict[int, tuple[int, Any]] = {}
         self.topic_number = 0
@@ -68,9 +75,13 @@ class World:
         self.attempts: dict[int, int] = {}
         self.producer_ids = 1000
         self.create_topic()
-        kinds = self.random.sample(list(FAULTS), self.random.randint(3, 7))
-        self.kinds = kinds
+        self.kinds = self.random.sample(list(FAULTS), self.random.randint(3, 7))
         self.fault_pause_ms = self.random.choice((30, 60, 120))
+        self.client_pause_ms = 6
+        if self.has_phases:
+            self.kinds = [*self.random.sample(list(PHASES), 2), self.kinds[0]]
+            self.fault_pause_ms = self.random.choice((60, 120, 240))
+            self.client_pause_ms = self.random.choice((6, 6, 30))
 
     # The topic.
 
@@ -79,7 +90,7 @@ class World:
         self.topic_number += 1
         self.topic_id = f"topic {self.topic_number}"
         replicas = self.random.sample(list(self.brokers), min(3, len(self.brokers)))
-        min_isr = self.random.choice((1, 2, 2))
+        min_isr = self.random.choice((1, 2) if self.has_phases else (1, 2, 2))
         record = PartitionRecord(
             leader=NO_LEADER, leader_epoch=0, replicas=tuple(replicas), isr=tuple(replicas), min_isr=min_isr
         )
@@ -144,6 +155,9 @@ class World:
 
         def arrive() -> None:
             is_applied, item = self._arrive(txn)
+            if broker.node in self.unheard:
+                broker.soon(60, lambda: then(ev.Outcome.UNKNOWN, ABSENT), life)
+                return
             outcome = ev.Outcome.SUCCEEDED if is_applied else ev.Outcome.FAILED
             broker.soon(self.short(), lambda: then(outcome, item), life)
 
@@ -248,7 +262,7 @@ class World:
 
     def client(self) -> None:
         """Let a producer, or a reader, go on."""
-        self.at(6, self.client)
+        self.at(self.client_pause_ms, self.client)
         leaders = [broker for broker in self.brokers.values() if broker.is_leading and not broker.is_paused]
         if not leaders:
             return
@@ -293,7 +307,7 @@ class World:
         chance = Random(self.fate.getrandbits(32))
         self.happened.append((number, self.now_ms, f"{kind} {node}"))
         if number not in self.skipped and not self.is_calm:
-            FAULTS[kind](self, self.brokers[node], chance)
+            (FAULTS | PHASES)[kind](self, self.brokers[node], chance)
 
     # Running.
 
@@ -327,6 +341,7 @@ class World:
         self.is_calm = True
         self.cut_links.clear()
         self.isolated.clear()
+        self.unheard.clear()
         self.watch_lag_ms.clear()
         self.etcd_down_until_ms = 0
         self.images.clear()
