@@ -18,7 +18,7 @@ from cluster_processes import ClusterProcesses, all_are_in_sync, ask, run
 from etcd_process import needs_etcd
 from kafka_client import KafkaClient, rows
 from waiting import wait_until
-from warmlog.blocking import Admin
+from warmlog.blocking import Admin, Producer
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.kafka.schema import API
@@ -72,6 +72,30 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
 @pytest.fixture
 def servers(cluster: ClusterProcesses) -> str:
     return ",".join(str(broker.settings["kafka.listen"]) for broker in cluster.brokers.values())
+
+
+def test_what_a_leader_has_damaged_is_read_from_the_next_one(cluster: ClusterProcesses, servers: str) -> None:
+    values = [b"value-%d" % number for number in range(20)]
+    with Admin(cluster.addresses) as admin:
+        admin.create_topic("damaged", partitions=1)
+    with Producer(cluster.addresses) as producer:
+        for value in values:
+            producer.send("damaged", value).result()
+    node = cluster.leader_of("damaged")
+    (path,) = cluster.brokers[node].data_dir.glob("damaged-0/*.log")
+    with path.open("r+b") as file:
+        file.seek(path.read_bytes().index(values[7]))
+        file.write(b"VALUE")
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "none", "check.crcs": True})
+    consumer.assign([confluent_kafka.TopicPartition("damaged", 0, 0)])
+    read: list[object] = []
+    deadline_s = time.monotonic() + PATIENCE_S
+    while len(read) < len(values) and time.monotonic() < deadline_s:
+        if (message := consumer.poll(0.2)) is not None:
+            read.append(message.error() or message.value())
+    consumer.close()
+    assert read == values
+    assert cluster.leader_of("damaged") != node
 
 
 def test_librdkafka_goes_on_while_the_coordinator_of_its_group_is_dead(cluster: ClusterProcesses, servers: str) -> None:

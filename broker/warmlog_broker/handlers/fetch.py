@@ -202,7 +202,7 @@ def _read(
             left_bytes = max(0, min(wanted.max_bytes, limit_bytes - result.size_bytes))
             data = log.reader.read(wanted.fetch_offset, left_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
             if request.max_bytes == 1 and partition.replication is not None:
-                partition.check_again(data)
+                partition.check_again(data.slices)
         elif partition.role is Role.LEADING:
             data = FetchData(LogOffsetMetadata(wanted.fetch_offset), [], 0, False)
         else:
@@ -268,9 +268,8 @@ async def _warm(services: Services, result: FetchResult) -> MessageWithSlices:
         fetched = result.partitions[index].fetched
         message = f"{fetched.topic}-{fetched.partition} cannot be read: {error}"
         _log.error("%s", message)
-        if not any(piece.is_cut for piece in slices[index]):
-            with suppress(ApiError):
-                services.topics.partition(fetched.topic, fetched.partition).unreadable(error)
+        with suppress(ApiError):
+            services.topics.partition(fetched.topic, fetched.partition).unreadable(error, slices[index])
         failure = StorageError(message) if isinstance(error, ApiError) else storage_error(message, error)
         result.partitions[index] = ReadPartition(failed(fetched, failure), [])
     return result.response()

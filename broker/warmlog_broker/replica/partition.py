@@ -9,7 +9,7 @@ state and the role say which operations are allowed (`partition_state`), and cha
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -24,9 +24,9 @@ from warmlog_broker.storage.log.appender import AppendInfo, CopiedBatch, read_co
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_broker.storage.log.local_log import ReadBound
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.log.reader import FetchData
 from warmlog_broker.storage.log.validation import CheckedBatch, check_batch
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
+from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol import errors
 from warmlog_protocol.batch import ControlType
 from warmlog_protocol.batch.header import Buffer
@@ -440,26 +440,29 @@ class Partition:
         self._readers.pop(reader, None)
         self._log_end_readers.pop(reader, None)
 
-    def check_crcs(self, data: FetchData) -> None:
+    def check_crcs(self, slices: Sequence[FileSlice]) -> None:
         """Read what is to be sent again, and raise CorruptBatch for a batch whose CRC is wrong.
 
         It blocks on the disk if the page cache has lost it since it was sent, and raises what `FileSlice.pread` raises.
         """
-        read_copied(b"".join(piece.pread() for piece in data.slices), 0, name=self.key.directory_name)
+        read_copied(b"".join(piece.pread() for piece in slices), 0, name=self.key.directory_name)
 
-    def check_again(self, data: FetchData) -> None:
+    def check_again(self, slices: Sequence[FileSlice]) -> None:
         """Check what a reader has found damaged. NotLeaderOrFollower if it is, and another broker may lead."""
         try:
-            self.check_crcs(data)
+            self.check_crcs(slices)
         except (errors.CorruptBatch, OSError) as error:
-            self.unreadable(error)
+            self.unreadable(error, slices)
             self.check_leader_epoch(NO_LEADER_EPOCH, may_follow=True)
 
-    def unreadable(self, error: Exception) -> None:
-        """Note that what is asked for cannot be read. It is damage unless memory or descriptors were short."""
+    def unreadable(self, error: Exception, slices: Sequence[FileSlice] = ()) -> None:
+        """Note that what is asked for cannot be read.
+
+        It is damage unless memory or descriptors were short, or the log was cut after `slices` of it were found.
+        """
         self.complain(f"damaged or lost: {error}")
         is_short = isinstance(error, MemoryError) or (isinstance(error, OSError) and is_out_of_resources(error))
-        if self.replication is not None and not is_short:
+        if self.replication is not None and not is_short and not any(piece.is_cut for piece in slices):
             self.replication.damaged(str(error))
 
     def complain(self, text: str) -> None:

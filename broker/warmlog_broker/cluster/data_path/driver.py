@@ -644,7 +644,7 @@ class Driver:
             try:
                 data = log.reader.read(answer.offset, max_bytes, bound="log_end")
                 if data.size_bytes and self._sent.get(node) == answer.offset:
-                    self.partition.check_crcs(data)
+                    self.partition.check_crcs(data.slices)
             except LostIndex as error:
                 self._shell.start(self._rebuild(error, node))
                 return None

@@ -114,8 +114,8 @@ class _Session:
                 await asyncio.get_running_loop().run_in_executor(self._threads, _read_through, reply.slices)
             except (OSError, MemoryError, ApiError) as error:
                 replies.append((driver, Reply(replace(reply.answer, verdict=ev.Verdict.REFUSED))))
-                if not any(piece.is_cut for piece in reply.slices) and driver.replica.leading is not None:
-                    driver.partition.unreadable(error)
+                if driver.replica.leading is not None:
+                    driver.partition.unreadable(error, reply.slices)
             else:
                 replies.append((driver, reply))
         return _message(replies, refused)

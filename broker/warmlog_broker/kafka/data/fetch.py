@@ -126,6 +126,10 @@ async def _converted(
                 logging.ERROR, "batches that could not be converted for clients of Kafka", text, services.loop.time()
             )
             failure = error if isinstance(error, ApiError) else storage_error(text, error)
+            try:
+                services.topics.partition(part.topic, part.partition).check_again(slices[index])
+            except ApiError as refused:
+                failure = refused
             parts[index], slices[index] = failed(part, failure), []
         left_bytes -= slices_bytes([slices[index]])
         if slices[index]:
