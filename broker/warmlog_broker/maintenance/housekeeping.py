@@ -18,6 +18,7 @@ from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.index.warm_keeper import WarmPass, WarmTarget, keep_warm, warm_targets
 from warmlog_broker.storage.segment.segment_files import run_deletions
+from warmlog_broker.storage.segment.segment_indexes import IndexState
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import StorageError
 
@@ -55,8 +56,8 @@ class WarmIndexes:
         """Read the warm sections of the active indexes of all partitions that can be read."""
         targets: list[WarmTarget] = []
         async for partition in in_turns(self._topics.partitions, PARTITIONS_A_TURN):
-            if partition.allows.read:
-                indexes = partition.log.local.active.indexes
+            indexes = partition.log.local.active.indexes if partition.allows.read else None
+            if indexes is not None and indexes.state is not IndexState.NEW:
                 targets.extend(warm_targets((indexes.offset, indexes.time), self._warm_bytes))
         targets.sort(key=lambda target: target.index is None)
         loop = asyncio.get_running_loop()

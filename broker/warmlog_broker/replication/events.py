@@ -35,6 +35,11 @@ class Times(msgspec.Struct, frozen=True):
     retry_ms: int = 50
     """Before a fetch, or a write of unknown outcome, is sent again."""
 
+    @property
+    def unconfirmed_ms(self) -> int:
+        """A fetch without an echo for so long is answered."""
+        return self.confirmation_ms * 3 // 8
+
 
 class Session(msgspec.Struct, frozen=True):
     """The registration of a broker, while it is alive."""

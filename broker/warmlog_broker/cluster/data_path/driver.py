@@ -91,6 +91,10 @@ class Messages(Protocol):
         """
         ...
 
+    def all_heard_ms(self) -> float:
+        """Return the time since which each broker that has fetches of this one, or whose fetches wait, was heard."""
+        ...
+
 
 class Shell(Protocol):
     """What the replicas of one broker share: see `Replicas`."""
@@ -100,6 +104,13 @@ class Shell(Protocol):
     """For work that waits for the disk."""
     restless: "set[Driver]"
     """Those that have to look at the time often: the others are ticked once in a while."""
+
+    def is_restless(self, driver: "Driver") -> None:
+        """Add one to `restless`, from the next tick on."""
+        ...
+
+    resting: "set[Driver]"
+    """Those that were found at rest. Nothing has happened to them since, as far as all brokers are heard."""
 
     def now_ms(self) -> int: ...
 
@@ -252,10 +263,21 @@ class Driver:
         """Tell the replica that time has passed; with `may_rest` not if it is at rest."""
         now_ms, time = self._shell.now_ms(), self._time()
         if may_rest and self._is_at_rest(time, now_ms):
+            self._shell.resting.add(self)
             return
         self._ticked_ms = now_ms
         self.do(time)
         self._ticked = self.replica
+
+    def must_tick(self, now_ms: int) -> bool:
+        """Return whether there is news of which nothing tells it: of the log start, or as the last tick is long ago."""
+        log, replica = self._log, self.replica
+        is_old = now_ms - self._ticked_ms >= replica.times.lag_ms * 3 // 4
+        return is_old or log is None or log.log_start_offset != replica.log.start
+
+    def stir(self) -> None:
+        """Look again whether it is at rest."""
+        self._shell.resting.discard(self)
 
     def _time(self) -> ev.Ticked:
         messages, replica = self._shell.messages, self.replica
@@ -271,18 +293,16 @@ class Driver:
 
         What they have said is noted before anything happens that depends on it (`_take_turn`).
         """
-        replica, record, log = self.replica, self.replica.record, self._log
+        replica, record = self.replica, self.replica.record
         others = [time.heard_ms] if replica.leading is None else time.echoes.values()
         return (
             replica is self._ticked
-            and now_ms - self._ticked_ms < replica.times.lag_ms * 3 // 4
+            and not self.must_tick(now_ms)
             and self not in self._shell.restless
-            and log is not None
-            and log.log_start_offset == replica.log.start
             and replica.log.high_watermark == replica.log.end
             and len(record.isr) == len(record.replicas)
             and (replica.leading is None or len(time.echoes) == len(record.replicas) - 1)
-            and all(now_ms - each < self._unconfirmed_ms for each in others)
+            and all(now_ms - each < replica.times.unconfirmed_ms for each in others)
         )
 
     # --- what clients of the partition need --------------------------------------------------------------------------
@@ -405,6 +425,7 @@ class Driver:
             self._take_turn(ev.Compacted(log.compaction.removed_below))
 
     def _take_turn(self, event: ev.Event) -> None:
+        self.stir()
         now_ms = self._shell.now_ms()
         was_at_rest = self.replica is self._ticked and now_ms - self._ticked_ms > TICK_MS
         if was_at_rest and not isinstance(event, _TIMELESS):
@@ -589,7 +610,7 @@ class Driver:
             if not each.done():
                 each.set_result(None)
         now_ms, messages = self._shell.now_ms(), self._shell.messages
-        unconfirmed_ms = self._unconfirmed_ms
+        unconfirmed_ms = self.replica.times.unconfirmed_ms
         is_restless = self.is_urgent or bool(self._deletions)
         for node, held in list(self._held.items()):
             echoed_ms = messages.echoed_ms(node, self, held.fetch.number)
@@ -605,12 +626,10 @@ class Driver:
                 or any(held.fetch.echo_ms <= asked_ms for asked_ms in self._questions.values())
             ):
                 messages.is_due(node, self)
-        (self._shell.restless.add if is_restless else self._shell.restless.discard)(self)
-
-    @property
-    def _unconfirmed_ms(self) -> int:
-        """A fetch without an echo for so long is answered."""
-        return self.replica.times.confirmation_ms * 3 // 8
+        if not is_restless:
+            self._shell.restless.discard(self)
+        elif self not in self._shell.restless:
+            self._shell.is_restless(self)
 
     def _patience_ms(self, node: int, now_ms: int) -> int:
         """Return how long a fetch waits with a higher high watermark; the first one of a follower does not."""
@@ -655,6 +674,7 @@ class Driver:
                 self.partition.complain(f"a follower's fetch failed: {error}")
                 return None
         del self._held[node]
+        self.stir()
         self._told[node] = answer.high_watermark
         if data is not None and data.size_bytes:
             self._sent[node] = answer.offset

@@ -8,6 +8,7 @@ without fetches only waits for answers. If the connection is lost, everything th
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 
 from warmlog_broker.cluster.data_path.driver import Driver
@@ -62,6 +63,11 @@ class _Leader:
         """As `Messages.heard_ms`."""
         asked = self._asked.get(driver.key)
         return self._heard_ms if asked is not None and asked[1] is fetch else ev.NEVER
+
+    @property
+    def heard_all_ms(self) -> float:
+        """When the leader last responded, if it has a fetch."""
+        return self._heard_ms if self._asked else math.inf
 
     def _send_soon(self) -> None:
         """Send in the next turn of the event loop: all partitions that have something by then go together."""
@@ -208,6 +214,10 @@ class Fetching:
         else:
             self._refill.send(leader, driver, message)
 
+    def all_heard_ms(self) -> float:
+        """As `Messages.all_heard_ms`, of those that have fetches of this broker."""
+        return min((each.heard_all_ms for each in self._leaders.values()), default=math.inf)
+
     def heard_ms(self, leader: int, driver: Driver, fetch: ev.Fetch) -> int:
         """As `Messages.heard_ms`."""
         return self._leaders[leader].heard_ms(driver, fetch) if leader in self._leaders else ev.NEVER
@@ -221,6 +231,11 @@ class BetweenBrokers:
         self.heard_ms = fetching.heard_ms
         self.is_due = serving.is_due
         self.echoed_ms = serving.echoed_ms
+        self._ways = fetching, serving
+
+    def all_heard_ms(self) -> float:
+        """As `Messages`."""
+        return min(each.all_heard_ms() for each in self._ways)
 
 
 def _flushed_message(reports: dict[Driver, ev.Report]) -> m.ReplicaFlushedRequest:

@@ -25,6 +25,8 @@ RESTLESS_TICKS = 10
 """Those that have something to answer after a while take one of so many."""
 LOOK_TICKS = 4
 """After so many, they look whether it is time to answer."""
+QUIET_S = 0.2
+"""While none is restless, a tick comes so much later."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +57,8 @@ class Replicas:
         self.threads = node.threads
         self.messages = messages
         self.restless: set[Driver] = set()
+        self.resting: set[Driver] = set()
+        self._has_restless = asyncio.Event()
         self.sessions: ev.Sessions = {}
         self._records = records
         self._loop = asyncio.get_running_loop()
@@ -176,23 +180,40 @@ class Replicas:
     async def checkpoint(self, partition: Partition) -> None:
         await self.node.checkpoint(partition)
 
+    def is_restless(self, driver: Driver) -> None:
+        self.restless.add(driver)
+        self._has_restless.set()
+
     # --- time --------------------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        count = 0
+        count = int(self._loop.time() / TICK_S)
         while True:
-            await asyncio.sleep(TICK_S)
-            count += 1
-            restless = list(self.restless)
-            ticked = [each for each in restless if count % RESTLESS_TICKS == 0 or each.is_urgent]
-            ticked += list(self._drivers.values())[count % IDLE_TICKS :: IDLE_TICKS]
+            await self._pause()
+            first, count = count + 1, int(self._loop.time() / TICK_S)
+            restless, drivers, now_ms = list(self.restless), list(self._drivers.values()), self.now_ms()
+            ticked = [each for each in restless if count % RESTLESS_TICKS <= count - first or each.is_urgent]
+            if now_ms - self.messages.all_heard_ms() >= self.node.times.unconfirmed_ms:
+                self.resting.clear()
+            for number in range(max(first, count - IDLE_TICKS + 1), count + 1):
+                others = drivers[number % IDLE_TICKS :: IDLE_TICKS]
+                ticked += [each for each in others if each not in self.resting or each.must_tick(now_ms)]
             async for driver in in_turns(ticked, TICKED_A_TURN):
                 driver.tick(may_rest=True)
-            if count % LOOK_TICKS == 0:
+            if count % LOOK_TICKS <= count - first:
                 async for driver in in_turns(restless, TICKED_A_TURN):
                     driver.look()
             self._ticked.set()
             self._ticked = asyncio.Event()
+
+    async def _pause(self) -> None:
+        """Wait for the next tick, or as long as for a few if none is restless."""
+        if not self.restless:
+            self._has_restless.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(QUIET_S):
+                    await self._has_restless.wait()
+        await asyncio.sleep(TICK_S)
 
 
 def _is_needed(replica: Replica) -> bool:

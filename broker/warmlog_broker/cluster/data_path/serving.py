@@ -8,6 +8,7 @@ ends it.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
@@ -141,10 +142,16 @@ class Serving:
         session = self._sessions.get(node)
         return session.echo_ms if session is not None and session.asked.get(driver) == number else ev.NEVER
 
+    def all_heard_ms(self) -> float:
+        """As `Messages.all_heard_ms`, of those whose fetches wait."""
+        return min((each.echo_ms for each in self._sessions.values() if each.asked), default=math.inf)
+
     def fetch(self, node: int, connection: int, request: m.ReplicaFetchRequest) -> Response:
         """Take in the fetches of broker `node`; respond at once if there is something to say."""
         session = self._sessions.get(node)
         if session is None or session.connection < connection:
+            for asked in () if session is None else session.asked:
+                asked.stir()
             session = self._sessions[node] = _Session(node, connection, self._threads)
         elif session.connection > connection:
             return m.ReplicaFetchResponse()  # what was on its way when the follower connected again
@@ -152,6 +159,7 @@ class Serving:
         for ended in request.ended:
             if (driver := self._find(PartitionKey(*astuple(ended)))) is not None:
                 session.asked.pop(driver, None)
+                driver.stir()
         session.echo_ms = max(session.echo_ms, request.echo_ms)
         for each in request.fetches:
             key, fetch = PartitionKey(each.topic_id, each.partition), fetch_of(node, each)

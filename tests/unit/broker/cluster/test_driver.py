@@ -6,7 +6,7 @@ import errno
 import pytest
 from msgspec.structs import replace
 
-from unit.broker.cluster.room import KEY, MAX_BYTES, NOW_MS, FakeMessages, Room, ThreadedDisk
+from unit.broker.cluster.room import KEY, MAX_BYTES, NOW_MS, TIMES, FakeMessages, Room, ThreadedDisk
 from warmlog_broker.cluster.data_path import driver as drivers
 from warmlog_broker.cluster.data_path.driver import Driver
 from warmlog_broker.cluster.records import Seen
@@ -199,6 +199,27 @@ async def test_a_replica_at_rest_is_not_ticked_and_notes_what_the_others_said_wh
     assert not rests(leader), "something is not committed"
     room.cut.clear()
     await produced
+
+
+async def test_a_replica_at_rest_is_left_alone_until_something_happens_or_a_broker_is_silent(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await room.create(1, 2, 3)
+    await room.produce(b"x")
+    for name in ("heard_ms", "echoed_ms"):
+        monkeypatch.setattr(FakeMessages, name, lambda *_: room.brokers[1].now_ms())
+    resting = {node: room.brokers[node].resting for node in (1, 2)}
+    await room.until(lambda: room.driver(1) in resting[1] and room.driver(2) in resting[2])
+    await room.produce(b"y", at=1)
+    assert not resting[1]
+    assert not resting[2]
+    await room.until(lambda: room.driver(1) in resting[1])
+    assert room.driver(1).must_tick(room.brokers[1].now_ms() + TIMES.lag_ms)
+    room.partitions[1].log.bounds.raise_log_start(1)
+    await room.until(lambda: room.driver(1).replica.log.start == 1)
+    await room.until(lambda: room.driver(1) in resting[1])
+    monkeypatch.setattr(FakeMessages, "all_heard_ms", lambda _: room.brokers[1].now_ms() - TIMES.unconfirmed_ms)
+    await room.until(lambda: not resting[1])
 
 
 def is_refused(room: Room, node: int) -> bool:
