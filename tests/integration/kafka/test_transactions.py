@@ -461,7 +461,11 @@ def test_trap_31_a_producer_that_takes_the_id_fences_the_one_before_once(
     assert new.producer == (producer_id, epoch + 2)
     assert old.end(commits=True) == ErrorCode.PRODUCER_FENCED
     assert old.send(topic, b"late") == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert old.add_offsets(topic) == ErrorCode.PRODUCER_FENCED
+    fenced = ErrorCode.INVALID_PRODUCER_EPOCH if versions is NEWEST else ErrorCode.PRODUCER_FENCED
+    assert old.commit_offset(topic, topic, 7) == fenced
     assert committed(broker, topic) == []
+    assert committed_offsets(broker, topic) == []
 
 
 def test_trap_32_a_timeout_above_the_maximum(client: KafkaClient) -> None:

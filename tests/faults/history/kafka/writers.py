@@ -119,11 +119,13 @@ async def _write_one(
 ) -> None:
     try:
         async with producer.transaction():
+            sent = []
             for partition, value in records:
                 transaction.records.append((partition, value))
-                await producer.send(topic, value, partition=partition)
+                sent.append(await producer.send(topic, value, partition=partition))
             if is_given_up:
                 raise GivenUpError
+            await asyncio.gather(*sent)  # else aiokafka commits a transaction of which a batch has failed
     except GivenUpError:
         transaction.outcome = Outcome.ABORTED
     else:

@@ -162,11 +162,16 @@ class TransactionWork:
         ]
 
     async def finish(self, address: str, timeout_s: float) -> None:
-        """Wait until everything is read and copied, but not longer than this: the checker says what is missing."""
+        """Wait until everything is read and copied, but not longer than this: the checker says what is missing.
+
+        RuntimeError if a process that copies has ended by itself.
+        """
         deadline_s = time.monotonic() + timeout_s
         await asyncio.wait_for(self.jobs.finish(), timeout_s)
         self.logged = self.jobs.logged()
         while True:
+            self.pairs.check()
+            self.kafka_copiers.check()
             self._views = {topic: await read_views(address, topic) for topic in TOPICS}
             transfers, loads = self._views[TRANSFERS], self._views[LOADS][COMMITTED]
             wanted = [transfers[COMMITTED], transfers[UNCOMMITTED], *2 * [transfers[COMMITTED]], loads]
