@@ -1,7 +1,7 @@
 """A real broker, as a process of its own, for tests: started, killed, started again on the same directory."""
 
+import itertools
 import os
-import random
 import re
 import signal
 import socket
@@ -18,16 +18,20 @@ PROGRAM = [sys.executable, "-m", "warmlog_broker"]
 READY = re.compile(r"ready, listening on (?P<host>\S+):(?P<port>\d+)")
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 40
+_KEPT_PORTS = range(15_000, 32_000)
+"""Below those that the system gives out by itself."""
+_next_port = itertools.count(os.getpid() * 101)
 
 
 def port_to_keep() -> int:
-    """A free port below those that the system gives out by itself.
+    """A free port below those that the system gives out by itself, and that this process has not had for long.
 
-    While the broker is down, nobody else is given it: not even a client that dials it again and again, which the system
-    may connect to itself when its own end happens to get the same number.
+    By chance two brokers of a cluster would have the same now and then. While the broker is down, nobody else is given it:
+    not even a client that dials it again and again, which the system may connect to itself when its own end happens to get
+    the same number.
     """
     while True:
-        port = random.randrange(15_000, 32_000)
+        port = _KEPT_PORTS[next(_next_port) % len(_KEPT_PORTS)]
         with socket.socket() as candidate:
             try:
                 candidate.bind(("127.0.0.1", port))
