@@ -26,9 +26,9 @@ _next_port = itertools.count(os.getpid() * 101)
 def port_to_keep() -> int:
     """A free port below those that the system gives out by itself, and that this process has not had for long.
 
-    By chance two brokers of a cluster would have the same now and then. While the broker is down, nobody else is given it:
-    not even a client that dials it again and again, which the system may connect to itself when its own end happens to get
-    the same number.
+    By chance two brokers of a cluster would have the same now and then. While a broker is down, nobody else is given
+    its port: not even a client that dials it again and again, which the system may connect to itself when its own end
+    happens to get the same number.
     """
     while True:
         port = _KEPT_PORTS[next(_next_port) % len(_KEPT_PORTS)]
