@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Self
 
@@ -80,7 +79,9 @@ class BrokerProcess:
         self.process: subprocess.Popen[bytes] | Forked | None = None
         self._lines: list[str] = []
         self._reader: threading.Thread | None = None
-        self._is_ready = threading.Event()
+        self._is_ready = False
+        self._has_answered = threading.Event()
+        """Whether the last start has become ready, or has ended."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -121,7 +122,8 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Returns when the broker listens; raises BrokerFailed when it ends before that."""
-        self._is_ready.clear()
+        self._is_ready = False
+        self._has_answered.clear()
         reading, writing = os.pipe()
         self._reader = threading.Thread(target=self._read_output, args=(reading,), daemon=True)
         self._reader.start()
@@ -129,14 +131,12 @@ class BrokerProcess:
             self.process = self._launch(writing)
         finally:
             os.close(writing)
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not self._is_ready.wait(0.01):
-            if self.process.poll() is not None:
-                exit_code = self._finish()
-                raise BrokerFailed(exit_code, self.output)
-            if time.monotonic() > deadline:
-                self.kill()
-                raise BrokerFailed(None, self.output + f"\nnot ready after {START_TIMEOUT_S} s")
+        if not self._has_answered.wait(START_TIMEOUT_S):
+            self.kill()
+            raise BrokerFailed(None, self.output + f"\nnot ready after {START_TIMEOUT_S} s")
+        if not self._is_ready:
+            exit_code = self._finish()
+            raise BrokerFailed(exit_code, self.output)
 
     def kill(self) -> None:
         """SIGKILL: nothing is flushed, nothing is said. Harmless when it does not run."""
@@ -191,7 +191,9 @@ class BrokerProcess:
                 found = READY.search(line)
                 if found:
                     self.port = int(found["port"])
-                    self._is_ready.set()
+                    self._is_ready = True
+                    self._has_answered.set()
+        self._has_answered.set()
 
 
 def _as_text(value: object) -> str:

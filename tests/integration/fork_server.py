@@ -7,10 +7,8 @@ there (by module and name), with four descriptors: the three standard streams, a
 lines: the process id, and, once the process has ended, its exit code.
 """
 
-import functools
 import gc
 import importlib
-import itertools
 import json
 import os
 import pkgutil
@@ -23,6 +21,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 MAX_REQUEST_BYTES = 128 * 1024
@@ -36,25 +35,39 @@ def broker() -> Callable[[], object]:
     import warmlog_broker
     import warmlog_protocol.sasl.scram  # noqa: F401
     from warmlog_broker.__main__ import main
+    from warmlog_broker.runtime.version import broker_version
 
-    for module in pkgutil.walk_packages(warmlog_broker.__path__, "warmlog_broker."):
-        importlib.import_module(module.name)
+    import_all(warmlog_broker)
+    broker_version()
     return main
 
 
 def command_line() -> Callable[[], object]:
     """The command line's program, with what commands import. A misused command imports what the others need, too."""
-    import warmlog.cli.terminal.formats
-    import warmlog.cli.terminal.lines  # noqa: F401
-    from warmlog.cli import main
-    from warmlog.cli.app import Family, LazyCommand, build_program
+    import click._textwrap  # noqa: F401
+
+    import warmlog.cli
+    from warmlog_transport.options import client_version
 
     broker()
-    families = [family.commands.values() for family in build_program().commands.values() if isinstance(family, Family)]
-    for command in (*build_program().commands.values(), *itertools.chain.from_iterable(families)):
-        if isinstance(command, LazyCommand):
-            command.load()
-    return main
+    import_all(warmlog.cli)
+    for name in warmlog.__all__:
+        getattr(warmlog, name)
+    client_version()
+    return warmlog.cli.main
+
+
+def import_all(package: ModuleType) -> None:
+    """Import all modules of a package."""
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+
+
+def console() -> Callable[[], object]:
+    """The command line's program, for `warmlog console`."""
+    import warmlog.console.server  # noqa: F401
+
+    return command_line()
 
 
 def spark_python() -> Callable[[], object]:
@@ -69,8 +82,7 @@ def spark_python() -> Callable[[], object]:
     import warmlog.spark.source
     import warmlog.spark.write.writer  # noqa: F401
 
-    for module in pkgutil.iter_modules(pyspark.sql.worker.__path__, "pyspark.sql.worker."):
-        importlib.import_module(module.name)
+    import_all(pyspark.sql.worker)
     return run_module
 
 
@@ -81,11 +93,18 @@ def run_module() -> None:
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
-def of_tests(module: str) -> Callable[[], object]:
-    """The program of a client that is killed and stopped in tests."""
+def clients() -> Callable[[], object]:
+    """The programs of clients that are killed and stopped in tests; the first argument is the module of one."""
+    from warmlog_transport.options import client_version
+
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    program: Callable[[], object] = importlib.import_module(module).main
-    return program
+    programs = {module: importlib.import_module(module).main for module in CLIENTS}
+    client_version()
+
+    def main() -> object:
+        return programs[sys.argv.pop(1)]()
+
+    return main
 
 
 CLIENTS = (
@@ -98,46 +117,54 @@ CLIENTS = (
 )
 PROGRAMS = {
     "warmlog": command_line,
+    "warmlog.console": console,
     "warmlog_broker": broker,
     "pyspark": spark_python,
-    **{module: functools.partial(of_tests, module) for module in CLIENTS},
+    "clients": clients,
 }
 
 
 def serve(sockets: list[socket.socket]) -> dict[str, Any] | None:
     """Serve requests until there are no more. In the process that a request asks for, return the request."""
+    poll, statuses = select.poll(), dict[int, tuple[int, int]]()
+    by_descriptor = {each.fileno(): each for each in sockets}
+    for descriptor in by_descriptor:
+        poll.register(descriptor, select.POLLIN)
     while True:
-        (requests, *_), _, _ = select.select(sockets, [], [])
-        message, descriptors, _, _ = socket.recv_fds(requests, MAX_REQUEST_BYTES, DESCRIPTORS)
-        if not message:
-            return None
-        if os.fork() == 0:
-            for each in sockets[1:]:
-                each.close()
-            sockets[0].detach()
-            return _fork_and_tell(json.loads(message), *descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
+        for ready, _ in poll.poll():
+            if ready in statuses:
+                poll.unregister(ready)
+                _tell_end(ready, *statuses.pop(ready))
+                continue
+            message, descriptors, _, _ = socket.recv_fds(by_descriptor[ready], MAX_REQUEST_BYTES, DESCRIPTORS)
+            if not message:
+                return None
+            *streams, status = descriptors
+            pid = os.fork()
+            if pid == 0:
+                ours = *(each.detach() for each in sockets), *statuses, *(each for _, each in statuses.values()), status
+                for descriptor in ours:
+                    os.close(descriptor)
+                for number, descriptor in enumerate(streams):
+                    os.dup2(descriptor, number)
+                    os.close(descriptor)
+                return dict(json.loads(message))
+            for descriptor in streams:
+                os.close(descriptor)
+            with suppress(BrokenPipeError):
+                os.write(status, b"%d\n" % pid)
+            watched = os.pidfd_open(pid)
+            statuses[watched] = pid, status
+            poll.register(watched, select.POLLIN)
 
 
-def _fork_and_tell(request: dict[str, Any], *descriptors: int) -> dict[str, Any]:
-    """Return in a child of this process; this process tells its id, waits for it, tells its exit code, and ends."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    *streams, status = descriptors
-    pid = os.fork()
-    if pid:
-        for stream in streams:
-            os.close(stream)
-        os.write(status, b"%d\n" % pid)
-        _, wait_status = os.waitpid(pid, 0)
-        with suppress(BrokenPipeError):
-            os.write(status, b"%d\n" % os.waitstatus_to_exitcode(wait_status))
-        os._exit(0)
-    for number, descriptor in enumerate(streams):
-        os.dup2(descriptor, number)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    return request
+def _tell_end(watched: int, pid: int, status: int) -> None:
+    """Tell the exit code of the process `pid`, which has ended."""
+    _, wait_status = os.waitpid(pid, 0)
+    with suppress(BrokenPipeError):
+        os.write(status, b"%d\n" % os.waitstatus_to_exitcode(wait_status))
+    os.close(watched)
+    os.close(status)
 
 
 def run(program: Callable[[], object], request: dict[str, Any]) -> NoReturn:
@@ -159,7 +186,6 @@ def run(program: Callable[[], object], request: dict[str, Any]) -> NoReturn:
 def main(module: str, descriptor: int) -> None:
     """Serve until the other end of the first socket is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the programs
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the processes that wait for them are not waited for
     program = PROGRAMS[module]()
     gc.freeze()  # collections in the forks then leave what they share with this process alone
     request = serve([socket.socket(fileno=0), socket.socket(fileno=descriptor)])

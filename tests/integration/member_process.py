@@ -35,7 +35,7 @@ class MemberProcess:
         try:
             with open(os.devnull) as nothing:
                 streams = (nothing.fileno(), writing, 2)
-                self.process = Forked(PROGRAM, [address, json.dumps(self.options)], streams, {**os.environ})
+                self.process = Forked("clients", [PROGRAM, address, json.dumps(self.options)], streams, {**os.environ})
         finally:
             os.close(writing)
         self._reader = threading.Thread(target=self._read, args=(reading,), daemon=True)

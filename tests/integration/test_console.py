@@ -13,7 +13,8 @@ import pytest
 
 from broker_thread import BrokerThread
 from console_process import ConsoleProcess
-from integration.command_line import CommandLine
+from forked import run_forked
+from integration.command_line import Done, environment
 from warmlog.blocking import Admin
 
 PASSWORD = "correct horse"
@@ -23,7 +24,7 @@ PASSWORD = "correct horse"
 def open_console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
     """A console of a broker that does not authenticate."""
     directory = tmp_path_factory.mktemp("open")
-    with BrokerThread(directory / "data") as broker, ConsoleProcess(broker.address) as console:
+    with BrokerThread(directory / "data") as broker, ConsoleProcess(broker.address, is_forked=True) as console:
         yield console
 
 
@@ -40,7 +41,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def locked_console(locked: str) -> Iterator[ConsoleProcess]:
-    with ConsoleProcess(locked) as console:
+    with ConsoleProcess(locked, is_forked=True) as console:
         yield console
 
 
@@ -48,8 +49,13 @@ def locked_console(locked: str) -> Iterator[ConsoleProcess]:
 def profile_console(locked: str) -> Iterator[ConsoleProcess]:
     """A console whose profile has a user."""
     variables = {"WARMLOG_USERNAME": "alice", "WARMLOG_PASSWORD": PASSWORD}
-    with ConsoleProcess(locked, variables=variables) as console:
+    with ConsoleProcess(locked, variables=variables, is_forked=True) as console:
         yield console
+
+
+def console(*options: str) -> Done:
+    """What became of a console that could not start."""
+    return run_forked("warmlog.console", ("console", "--no-open", *options), environment(WARMLOG_BROKER="127.0.0.1:1"))
 
 
 def log_in(
@@ -222,7 +228,7 @@ def test_a_prefix_that_a_client_names_is_not_used(open_console: ConsoleProcess) 
     ],
 )
 def test_what_would_not_be_safe_is_refused_at_the_start(options: tuple[str, ...], text: bytes) -> None:
-    done = CommandLine("127.0.0.1:1")("console", "--no-open", *options)
+    done = console(*options)
     assert done.returncode == 2
     assert text in done.stderr
 
@@ -237,7 +243,7 @@ def test_a_decoder_may_be_in_the_current_directory(tmp_path: Path) -> None:
 
 def test_behind_a_proxy_it_has_the_proxys_address_and_path(tmp_path: Path) -> None:
     options = ("--origin", "https://logs.example.org", "--root-path", "/console")
-    with BrokerThread(tmp_path / "data") as broker, ConsoleProcess(broker.address, *options) as console:
+    with BrokerThread(tmp_path / "data") as broker, ConsoleProcess(broker.address, *options, is_forked=True) as console:
         assert console.address == "https://logs.example.org/console/"
         headers = {"Host": "logs.example.org", "X-Forwarded-Proto": "https"}
         here = f"http://127.0.0.1:{console.port}"
@@ -260,7 +266,7 @@ def test_behind_a_proxy_it_has_the_proxys_address_and_path(tmp_path: Path) -> No
 
 
 def test_a_broker_that_is_away_is_said_and_the_console_ends_on_a_signal() -> None:
-    with ConsoleProcess("127.0.0.1:1") as console:
+    with ConsoleProcess("127.0.0.1:1", is_forked=True) as console:
         page = httpx.get(f"{console.url}/login", timeout=60)
         assert page.status_code == 503
         assert "127.0.0.1:1" in page.text
@@ -272,6 +278,6 @@ def test_a_port_in_use_is_an_error_of_one_line() -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = CommandLine("127.0.0.1:1")("console", "--no-open", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+        done = console("--listen", f"127.0.0.1:{taken.getsockname()[1]}")
     assert done.returncode == 1
     assert done.stderr.startswith(b"warmlog: error: cannot listen on 127.0.0.1:")

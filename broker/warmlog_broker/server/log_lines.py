@@ -82,7 +82,9 @@ def take_levels(config: BrokerSettings) -> None:
     """Set the levels of all loggers as `config` says."""
     levels = parse_log_level(config.log_level)
     for part, name in logger_names().items():
-        logging.getLogger(name).setLevel(levels.get(part, logging.NOTSET))
+        logger, level = logging.getLogger(name), levels.get(part, logging.NOTSET)
+        if level != logger.level:  # each change empties what all loggers remember
+            logger.setLevel(level)
 
 
 def _log_unraisable(failure: "sys.UnraisableHookArgs") -> None:

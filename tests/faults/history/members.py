@@ -75,7 +75,7 @@ class Members:
         self._started += 1
         with open(os.devnull) as nothing:
             arguments = self.arguments(name, kind)
-            self.running[name] = Forked(self.program, arguments, (nothing.fileno(), 1, 2), {**os.environ})
+            self.running[name] = Forked("clients", [self.program, *arguments], (nothing.fileno(), 1, 2), {**os.environ})
 
     def arguments(self, name: str, kind: str) -> list[str]:
         """Return the arguments of the program for a new process."""
