@@ -16,7 +16,6 @@ import pytest
 
 from clients.served import Served, serve
 
-HERE = Path(__file__).parent
 collect_ignore_glob = [] if "WARMLOG_TEST_CLIENTS" in os.environ else ["test_*.py"]
 ROW_TIMEOUT_S = 1800.0
 _REPORTS = pytest.StashKey[dict[str, list[pytest.TestReport]]]()
@@ -32,10 +31,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_ENDS_S] = {}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.slow)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)

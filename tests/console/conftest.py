@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +14,10 @@ NOT_OURS = ("WebSocket connection", "net::ERR_", "the server responded with a st
 """What a browser says while the console or its broker is away."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.slow)
-            if CHROMIUM is None:
-                item.add_marker(pytest.mark.skip(reason="needs Chromium: make test-console"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(pytest.mark.slow)
+    if CHROMIUM is None:
+        item.add_marker(pytest.mark.skip(reason="needs Chromium: make test-console"))
 
 
 @pytest.fixture(scope="session")
