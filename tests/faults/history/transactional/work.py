@@ -162,12 +162,12 @@ class TransactionWork:
         ]
 
     async def finish(self, address: str, timeout_s: float) -> None:
-        """Wait until everything is read and copied, but not longer than this: the checker says what is missing.
+        """Wait for the jobs' ends, and until everything is read and copied, but for that not longer than this.
 
-        RuntimeError if a process that copies has ended by itself.
+        The checker says what is missing. RuntimeError if a process that copies has ended by itself.
         """
+        await asyncio.wait_for(self.jobs.finish(), workload.GIVE_UP_MS / 1000)
         deadline_s = time.monotonic() + timeout_s
-        await asyncio.wait_for(self.jobs.finish(), timeout_s)
         self.logged = self.jobs.logged()
         while True:
             self.pairs.check()
