@@ -40,7 +40,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
 @pytest.fixture
 def topic(client: WireClient) -> str:
     name = f"t{uuid4().hex}"
-    client.create_topic(name, segment_bytes="1048576", index_interval_bytes="100")
+    client.create_topic(name, segment_bytes="1048576", index_interval_bytes="100", retention_ms="-1")
     return name
 
 

@@ -154,9 +154,11 @@ def test_a_broker_that_is_gone_is_replaced_by_the_leader_that_the_named_brokers_
         assert read_offsets(gone, (5, 995), settings=settings) == list(range(5, 995))
 
 
-def fail_reading(broker: ScriptedBroker, error: type[Exception], *bounds: tuple[int, int]) -> str:
+def fail_reading(
+    broker: ScriptedBroker, error: type[Exception], *bounds: tuple[int, int], settings: ReadSettings = QUICK
+) -> str:
     with pytest.raises(error) as caught:
-        read_offsets(broker, *(bounds or ((5, 995),)))
+        read_offsets(broker, *(bounds or ((5, 995),)), settings=settings)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -311,8 +313,11 @@ def test_a_topic_that_was_deleted_or_made_anew_is_an_error_at_once(error: type[w
 
 
 def test_a_failed_disk_is_waited_for_and_then_named() -> None:
+    """After the second attempt, whose requests have half a second, the time is over in the pause, not in a request."""
+    backoff = ConnectionOptions(retry_backoff_ms=500, retry_backoff_max_ms=2_000, request_timeout_ms=2_000)
     with ScriptedBroker(log_of(1_000), [failing(warmlog.StorageError("the disk failed"))] * 1_000) as broker:
-        message = fail_reading(broker, warmlog.StorageError)
+        settings = replace(QUICK, deadline_s=1.1, connection=backoff)
+        message = fail_reading(broker, warmlog.StorageError, settings=settings)
         assert [fetch.fetch_offset for fetch in broker.fetches].count(5) > 1
     assert "the disk failed; gave up after" in message
 
