@@ -7,9 +7,10 @@ import argparse
 import asyncio
 import logging
 from collections.abc import Collection
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+from aiokafka.errors import CommitFailedError, IllegalGenerationError, IllegalStateError, KafkaError
 
 from faults.history.kafka.writers import RETRY_S, started
 from faults.history.member import Journal, parsed_options
@@ -17,22 +18,50 @@ from faults.history.member import Journal, parsed_options
 REBALANCE_TIMEOUT_MS = 5000
 
 
-class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Notes what the member is given, and what is taken from it."""
+class Member(AIOKafkaConsumer):  # type: ignore[misc]
+    """A consumer that commits only in the generation in which it was assigned its partitions.
 
-    def __init__(self, journal: Journal) -> None:
+    aiokafka sends a commit, and repeats it, in the generation that it has joined by then, whose assignment it may not
+    know yet, or after the loss of its membership as if from outside the group, which may be empty and accept that.
+    """
+
+    assigned_in = -1
+
+    @property
+    def is_current(self) -> bool:
+        return 0 <= self._coordinator.generation == self.assigned_in
+
+    async def start(self) -> None:
+        await super().start()
+        send = self._coordinator._do_commit_offsets
+
+        async def send_if_current(*arguments: Any) -> None:
+            if not self.is_current:
+                raise IllegalGenerationError
+            await send(*arguments)
+
+        self._coordinator._do_commit_offsets = send_if_current
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Notes what the member is given, and what is taken from it, or was already."""
+
+    def __init__(self, journal: Journal, member: Member) -> None:
         self._journal = journal
+        self._member = member
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        self._journal.note("revoked", partitions=[each.partition for each in revoked])
+        event = "revoked" if self._member.is_current else "lost"
+        self._journal.note(event, partitions=[each.partition for each in revoked])
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        self._member.assigned_in = self._member._coordinator.generation
         self._journal.note("assigned", partitions=[each.partition for each in assigned])
 
 
-async def work(options: argparse.Namespace, journal: Journal) -> None:
-    """Join, handle and commit until an error."""
-    consumer = AIOKafkaConsumer(
+def member_of(options: argparse.Namespace, journal: Journal) -> Member:
+    """Return the member, which has not started yet."""
+    member = Member(
         bootstrap_servers=options.address,
         group_id=options.group,
         group_instance_id=options.instance_id,
@@ -42,7 +71,13 @@ async def work(options: argparse.Namespace, journal: Journal) -> None:
         enable_auto_commit=False,
         auto_offset_reset="earliest",
     )
-    consumer.subscribe([options.topic], listener=Listener(journal))
+    member.subscribe([options.topic], listener=Listener(journal, member))
+    return member
+
+
+async def work(options: argparse.Namespace, journal: Journal) -> None:
+    """Join, handle and commit until an error."""
+    consumer = member_of(options, journal)
     async with started(consumer):
         while True:
             for partition, records in (await consumer.getmany(timeout_ms=200)).items():
