@@ -77,7 +77,8 @@ def start_session(directory: Path, java_options: str = "") -> "SparkSession":
 def write_archive(path: Path) -> None:
     """Write the classes that reading, writing and streaming load to `path`, which appears when it is complete.
 
-    Seldom a JVM that writes such a file at its end stops for ever in it (seen once with Java 17, at a load of 40).
+    A JVM that writes such a file at its end may not come to it for minutes, if ever: seen twice with Java 17, at loads
+    of 26 and 40.
     """
     from warmlog.blocking import Admin
     from warmlog.testing import embedded

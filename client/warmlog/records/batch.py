@@ -172,9 +172,7 @@ class Batch:
         try:
             return decode()
         except CorruptBatch as error:
-            raise unreadable(self.topic, self.partition, self._record_batch, error) from error
-
-
-def unreadable(topic: str, partition: int, batch: RecordBatch, error: CorruptBatch) -> UnreadableBatch:
-    """Return `error` with the offsets of the batch."""
-    return UnreadableBatch(str(error), topic, partition, batch.base_offset, batch.next_offset)
+            batch = self._record_batch
+            raise UnreadableBatch(
+                str(error), self.topic, self.partition, batch.base_offset, batch.next_offset
+            ) from error

@@ -70,6 +70,15 @@ async def revision_of(client: EtcdClient) -> int:
     return (await client.range(KEY)).revision
 
 
+async def watching_from_a_change(client: EtcdClient) -> Watching:
+    """A watch that has told of a first change."""
+    watch = Watching(client, await revision_of(client))
+    first = await settled(client, b"1")
+    assert isinstance(first, Succeeded)
+    await watch.has(first.revision)
+    return watch
+
+
 @pytest.mark.parametrize("is_killed", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["killed", "stopped"])
 async def test_calls_and_watches_go_on_at_another_member(
     is_killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -77,10 +86,7 @@ async def test_calls_and_watches_go_on_at_another_member(
     monkeypatch.setattr(watching, "SILENCE_S", 0.3)
     with EtcdProcess(tmp_path, members=3) as etcd:
         async with client_of(etcd.options) as client:
-            watch = Watching(client, await revision_of(client))
-            first = await settled(client, b"1")
-            assert isinstance(first, Succeeded)
-            await watch.has(first.revision)
+            watch = await watching_from_a_change(client)
             member = etcd.member_at(client.endpoints.current.address)
             member.kill() if is_killed else etcd.stop(member)
             second = await settled(client, b"2")
@@ -99,10 +105,7 @@ async def test_a_watch_leaves_a_member_that_is_cut_off_from_the_others(
     monkeypatch.setattr(watching, "SILENCE_S", 0.3)
     with EtcdProcess(tmp_path, members=3) as etcd:
         async with client_of(etcd.options) as client:
-            watch = Watching(client, await revision_of(client))
-            first = await settled(client, b"1")
-            assert isinstance(first, Succeeded)
-            await watch.has(first.revision)
+            watch = await watching_from_a_change(client)
             left = client.endpoints.current
             for member in etcd.members:
                 if member.address != left.address:
