@@ -13,7 +13,7 @@ from etcd_process import EtcdProcess, needs_etcd
 from waiting import wait_until
 from warmlog import Admin, Consumer, Producer, blocking
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import StorageError, UnknownProducerId
+from warmlog_protocol.errors import ErrorCode, InvalidReplicationFactor, StorageError, UnknownProducerId
 from wire_client import WireClient, batch_of
 
 pytestmark = needs_etcd
@@ -180,6 +180,28 @@ def test_brokers_that_need_an_internal_topic_at_once_create_one(tmp_path: Path) 
 
         asyncio.run(asyncio.wait_for(run(), 60))
         for broker in cluster.brokers.values():
+            wait_until(lambda broker=broker: len(list(broker.data_dir.glob("__groups-*"))) == 16)
+
+
+def test_one_broker_of_three_creates_nothing_that_a_lost_disk_would_take(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path / "c") as cluster:
+        first, second, third = cluster.brokers.values()
+        second.terminate()
+        third.terminate()
+
+        def coordinator() -> m.FoundCoordinator:
+            with WireClient(first.address) as client:
+                found = client.call(m.FindCoordinatorRequest(m.CoordinatorKind.GROUP, ["g"]))
+                assert isinstance(found, m.FindCoordinatorResponse)
+                return found.coordinators[0]
+
+        assert coordinator().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert list(first.data_dir.glob("__groups-*")) == []
+        with blocking.Admin(first.address) as admin, pytest.raises(InvalidReplicationFactor, match="1 of 3 brokers"):
+            admin.create_topic("orders", partitions=1)
+        second.start()
+        wait_until(lambda: coordinator().error_code == ErrorCode.NONE)
+        for broker in (first, second):
             wait_until(lambda broker=broker: len(list(broker.data_dir.glob("__groups-*"))) == 16)
 
 

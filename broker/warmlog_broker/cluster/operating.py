@@ -12,7 +12,6 @@ from warmlog_broker.cluster.keys import (
     FEATURE_LEVEL,
     ClusterValue,
     DrainedValue,
-    NodeValue,
     OrderValue,
     Value,
     from_bytes,
@@ -101,12 +100,7 @@ async def exclude(etcd: Coordination, view: View, node: int) -> int:
 
 async def raise_level(etcd: Coordination, view: View) -> None:
     """Let the cluster have the feature level of this version. InvalidRequest if a node does not know it yet."""
-    nodes = {
-        view.keys.parts(key)[1]: from_bytes(key, item.value, NodeValue)
-        for key, item in view.items.items()
-        if view.keys.parts(key)[0] == "nodes"
-    }
-    if old := {node: value.version for node, value in nodes.items() if value.level < FEATURE_LEVEL}:
+    if old := {node: value.version for node, value in view.nodes().items() if value.level < FEATURE_LEVEL}:
         told = ", ".join(f"{node} ({version})" for node, version in old.items())
         raise InvalidRequest(
             f"brokers that do not know the feature level {FEATURE_LEVEL} yet: {told}. Start them with this version "

@@ -58,13 +58,14 @@ from warmlog_broker.metadata.metadata_log import (
     UserDeleted,
     UserSecretMade,
 )
-from warmlog_broker.metadata.store import NO_CHOICE, Changed, Replicas, Version
+from warmlog_broker.metadata.store import DEFAULT_REPLICAS, NO_CHOICE, Changed, Replicas, Version
 from warmlog_broker.replication import record as records
 from warmlog_broker.replication.placement import place
 from warmlog_broker.replication.record import Author, PartitionRecord
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_protocol.errors import InvalidReplicationFactor
 from warmlog_protocol.messages import AclBinding
 
 KEYS_A_TRANSACTION = 50
@@ -192,6 +193,16 @@ class EtcdStore:
     def ready(self) -> Collection[int]:
         """As `ClusterStore.ready`."""
         return self.view.racks()
+
+    def default_replicas(self) -> int:
+        """As `ClusterStore.default_replicas`: refused while so few brokers are up that one lost disk loses records."""
+        ready, wanted = len(self.ready), min(DEFAULT_REPLICAS, len(self.view.nodes()))
+        if ready <= wanted // 2:
+            raise InvalidReplicationFactor(
+                f"{ready} of {wanted} brokers that would have a replica are ready, and a majority is wanted: start "
+                "the others, or name a replication factor"
+            )
+        return min(wanted, ready)
 
     def replication_factor(self, topic: TopicCreated) -> int:
         """As `ClusterStore.replication_factor`: as many as the first one, which may have been reassigned."""

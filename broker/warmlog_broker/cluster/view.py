@@ -15,6 +15,7 @@ from warmlog_broker.cluster.keys import (
     FEATURE_LEVEL,
     ClusterValue,
     Keys,
+    NodeValue,
     OrderValue,
     ProducerIdsValue,
     QuotaValue,
@@ -197,6 +198,15 @@ class View:
     def racks(self) -> dict[int, str]:
         """Return the racks of the brokers that may have replicas of new topics."""
         return {node: each.value.rack for node, each in self.brokers.items() if each.value.is_ready}
+
+    def nodes(self) -> dict[int, NodeValue]:
+        """Return all brokers that the cluster has, those that are away, too."""
+        prefix = self.keys.node_prefix
+        return {
+            int(key.removeprefix(prefix)): from_bytes(key, item.value, NodeValue)
+            for key, item in self.items.items()
+            if key.startswith(prefix)
+        }
 
     def sessions(self) -> ev.Sessions:
         """Return the registered brokers as replicas know them."""

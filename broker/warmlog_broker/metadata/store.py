@@ -88,6 +88,10 @@ class ClusterStore(Protocol):
         """The brokers that may have replicas of new partitions."""
         ...
 
+    def default_replicas(self) -> int:
+        """Return how many replicas a topic gets that asks for no number. InvalidReplicationFactor."""
+        ...
+
     def replication_factor(self, topic: TopicCreated) -> int:
         """Return how many replicas a new partition of a topic that exists gets."""
         ...
@@ -202,6 +206,10 @@ class LoneClusterStore:
         """As `ClusterStore.ready`."""
         assert self.state.cluster is not None
         return [self.state.cluster.node_id]
+
+    def default_replicas(self) -> int:
+        """As `ClusterStore.default_replicas`."""
+        return 1
 
     def replication_factor(self, topic: TopicCreated) -> int:
         """As `ClusterStore.replication_factor`."""

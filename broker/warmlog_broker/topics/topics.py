@@ -33,7 +33,6 @@ from warmlog_broker.metadata.metadata_log import (
     partitions_assigned,
 )
 from warmlog_broker.metadata.store import (
-    DEFAULT_REPLICAS,
     NO_CHOICE,
     ClusterStore,
     NodeStore,
@@ -164,13 +163,13 @@ def check_partition_count(total: int, added: int, existing: int, config: BrokerC
         )
 
 
-def wanted_replicas(new: NewTopic, ready: Collection[int]) -> int:
+def wanted_replicas(new: NewTopic, cluster: ClusterStore) -> int:
     """Return how many replicas each partition gets. InvalidReplicationFactor, InvalidReplicaAssignment."""
     if new.replicas:
-        check_replicas(new.replicas, len(new.replicas[0]), ready)
+        check_replicas(new.replicas, len(new.replicas[0]), cluster.ready)
         return len(new.replicas[0])
-    asked, count = new.replication_factor, len(ready)
-    factor = min(DEFAULT_REPLICAS, count) if asked == BROKER_DEFAULT else asked
+    asked, count = new.replication_factor, len(cluster.ready)
+    factor = cluster.default_replicas() if asked == BROKER_DEFAULT else asked
     if not 1 <= factor <= count:
         raise errors.InvalidReplicationFactor(
             f"{asked} replicas: expected 1 to {count}, as many brokers are ready, or -1 for the default"
@@ -398,7 +397,7 @@ class Topics:
                 new.partitions,
                 dict(new.settings),
                 is_internal=True,
-                replication_factor=wanted_replicas(NewTopic(new.name), self._cluster.ready),
+                replication_factor=wanted_replicas(NewTopic(new.name), self._cluster),
             )
             self._refuse_remains(entry)
             await self._commit([entry], version)
@@ -460,7 +459,7 @@ class Topics:
                 if times_asked[new.name] > 1:
                     raise errors.InvalidRequest(f"topic {new.name!r} is in the request more than once")
                 entry = check_new_topic(new, existing=names, partition_count=partition_count, config=self._config)
-                entry = replace(entry, replication_factor=wanted_replicas(new, self._cluster.ready))
+                entry = replace(entry, replication_factor=wanted_replicas(new, self._cluster))
                 self._refuse_remains(entry)
             except errors.ApiError as error:
                 results.append(error)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from fake_coordination import FakeCoordination
 from waiting import until
 from warmlog_broker.cluster import keys
-from warmlog_broker.cluster.keys import Keys, OrderValue, Registration, to_bytes
+from warmlog_broker.cluster.keys import Keys, NodeValue, OrderValue, Registration, to_bytes
 from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.cluster.store import EtcdStore
 from warmlog_broker.cluster.view import Applied, View
@@ -77,7 +77,8 @@ async def etcd() -> FakeCoordination:
     etcd = FakeCoordination()
     for node in (1, 2, 3):
         value = Registration(uuid=f"u{node}", endpoints={}, peer_listener="", directories=[], rack=f"r{node}")
-        await etcd.txn([], [Put(CLUSTER.broker(node), to_bytes(value))])
+        mark = NodeValue(incarnation=1, beat=1, directories=[])
+        await etcd.txn([], [Put(CLUSTER.node(node), to_bytes(mark)), Put(CLUSTER.broker(node), to_bytes(value))])
     return etcd
 
 
@@ -291,11 +292,24 @@ async def test_no_change_is_no_transaction_and_many_topics_are_several(etcd: Fak
 
 
 async def test_a_topic_has_at_most_as_many_replicas_as_brokers_are_ready(one: Broker) -> None:
-    assert wanted_replicas(NewTopic("t"), one.store.ready) == 3
-    assert wanted_replicas(NewTopic("t", replication_factor=2), one.store.ready) == 2
+    assert wanted_replicas(NewTopic("t"), one.store) == 3
+    assert wanted_replicas(NewTopic("t", replication_factor=2), one.store) == 2
     for wrong in (0, 4, -2):
         with pytest.raises(InvalidReplicationFactor, match="1 to 3"):
-            wanted_replicas(NewTopic("t", replication_factor=wrong), one.store.ready)
+            wanted_replicas(NewTopic("t", replication_factor=wrong), one.store)
+
+
+async def test_a_topic_without_a_number_has_a_majority_of_the_replicas_or_is_refused(
+    etcd: FakeCoordination, one: Broker
+) -> None:
+    await etcd.txn([], [Delete(CLUSTER.broker(3))])
+    await until(lambda: len(one.store.ready) == 2)
+    assert wanted_replicas(NewTopic("t"), one.store) == 2
+    await etcd.txn([], [Delete(CLUSTER.broker(2))])
+    await until(lambda: len(one.store.ready) == 1)
+    with pytest.raises(InvalidReplicationFactor, match="1 of 3 brokers"):
+        wanted_replicas(NewTopic("t"), one.store)
+    assert wanted_replicas(NewTopic("t", replication_factor=1), one.store) == 1
 
 
 async def test_partitions_get_the_brokers_that_were_chosen_and_others_as_many_as_the_first(
@@ -321,7 +335,7 @@ async def test_replicas_are_on_brokers_that_are_ready_and_as_many_for_each_parti
     one: Broker, wrong: list[list[int]]
 ) -> None:
     with pytest.raises(InvalidReplicaAssignment, match="each once"):
-        wanted_replicas(NewTopic("t", replicas=wrong), one.store.ready)
+        wanted_replicas(NewTopic("t", replicas=wrong), one.store)
 
 
 async def test_a_view_whose_history_is_compacted_lists_again(etcd: FakeCoordination, one: Broker) -> None:
