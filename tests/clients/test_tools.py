@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from broker_process import port_to_keep
 from clients import fetched
 from clients.served import Served
+from cluster_processes import ClusterProcesses
+from etcd_process import needs_etcd
 from kafka_jars import JARS, run_java
 from warmlog.blocking import Consumer, Producer
 
@@ -114,6 +117,26 @@ def test_topics_and_their_settings_are_administered(tools: Tools) -> None:
     assert {each["partition"] for each in directory["partitions"]} == {f"managed-{number}" for number in range(3)}
     tools.tool("TopicCommand", "--delete", "--topic", "managed")
     assert "managed" not in tools.tool("TopicCommand", "--list").split()
+
+
+@needs_etcd
+def test_settings_of_all_brokers_of_a_cluster_are_administered(tmp_path: Path) -> None:
+    fetched.jars()
+    cluster = ClusterProcesses(tmp_path / "c")
+    listeners = {node: f"127.0.0.1:{port_to_keep()}" for node in cluster.brokers}
+    cluster.brokers = {node: cluster.broker(node, tmp_path / "c", kafka_listen=at) for node, at in listeners.items()}
+    with cluster:
+        tools = Tools(Served(cluster.brokers[1], ",".join(listeners.values())))
+        every = ("--entity-type", "brokers", "--entity-default")
+        tools.config("--alter", *every, "--add-config", "num.partitions=5,log.retention.ms=9000")
+        told = tools.config("--describe", *every)
+        assert "num.partitions=5 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:num.partitions=5}" in told
+        assert "log.retention.ms=9000" in told
+        for node in cluster.brokers:
+            of_one = tools.config("--describe", "--entity-type", "brokers", "--entity-name", node, "--all")
+            assert "num.partitions=5 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:num.partitions=5" in of_one
+        tools.config("--alter", *every, "--delete-config", "num.partitions,log.retention.ms")
+        assert "num.partitions" not in tools.config("--describe", *every)
 
 
 def test_users_and_quotas_are_administered(tools: Tools) -> None:
