@@ -3,25 +3,18 @@
 Events are handled one after the other, and the actions of one before the next event. The log is the truth about its
 bounds: before each event the replica is told how far the log has come, by appends of producers, by flushes, retention
 and compaction. What takes time (a write of the record, a cut) is a task that reports by an event.
-
-A follower's fetch is held until there is something to say: more of the log, a question of a client that needs its echo
-(`confirm`), or a higher high watermark, for which a quarter of `confirmation_ms` is waited, as under load it goes with
-the batches, unless it is the follower's first fetch, or consumers read from the follower. A leader that could not
-confirm itself for half of that asks the store. What confirms it while nothing else happens is one echo of the follower
-for all fetches that the leader holds (`serving`); without one for three eighths of `confirmation_ms` the fetch is
-answered anyway.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Executor
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from warmlog_broker.cluster.data_path.answers import Answers, Reply
 from warmlog_broker.cluster.data_path.log_facts import bounds_of, epochs_in, epochs_of
+from warmlog_broker.cluster.data_path.shell import Shell
 from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState, Role
@@ -35,9 +28,8 @@ from warmlog_broker.replication.step import step
 from warmlog_broker.runtime.clock import now_ms as wall_ms
 from warmlog_broker.storage.log.appender import CopiedBatch, UnexpectedAppendOffset
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.log.reader import FetchData
 from warmlog_broker.storage.log.truncation import Cut
-from warmlog_broker.storage.segment.file_records import DamagedLog, FileSlice
+from warmlog_broker.storage.segment.file_records import DamagedLog
 from warmlog_broker.storage.segment.segment_indexes import LostIndex
 from warmlog_protocol.batch.header import Buffer
 from warmlog_protocol.errors import (
@@ -51,11 +43,7 @@ from warmlog_protocol.errors import (
 )
 from warmlog_protocol.messages import ACKS_ALL
 
-DELETION_MS = 20
-"""A fetch is answered after this while a deletion waits: the follower learns of it, or tells that it is done."""
 DELETION_S = 20.0
-NEAR_MS = 600_000
-"""Twice as long as a consumer reads from a near replica before it asks the leader again."""
 READ_S = 0.1
 """If the followers have not confirmed it by then, the store is asked."""
 TICK_MS = 1_000
@@ -67,91 +55,6 @@ _TIMELESS = (ev.Fetch, ev.Report, ev.Answered, ev.Flushed)
 _ROLES = {ReplicaRole.LEADING: Role.LEADING, ReplicaRole.FOLLOWING: Role.FOLLOWING}
 
 _log = logging.getLogger(__name__)
-
-
-class Messages(Protocol):
-    """The messages between brokers: see `fetching` and `serving`."""
-
-    def send(self, to: int, driver: "Driver", message: ev.Fetch | ev.Report) -> None:
-        """Send to the leader."""
-        ...
-
-    def is_due(self, node: int, driver: "Driver") -> None:
-        """Take the answer to this follower by `take_answer`, as soon as there is room in a response to it."""
-        ...
-
-    def heard_ms(self, leader: int, driver: "Driver", fetch: ev.Fetch) -> int:
-        """Return when the leader last responded to anything, if it has this fetch, which waits; else NEVER."""
-        ...
-
-    def echoed_ms(self, node: int, driver: "Driver", number: int) -> int:
-        """Return the latest of this broker's times that a follower has echoed, if this fetch of it waits; else NEVER.
-
-        The fetch was under way when the follower sent the echo.
-        """
-        ...
-
-    def all_heard_ms(self) -> float:
-        """Return the time since which each broker that has fetches of this one, or whose fetches wait, was heard."""
-        ...
-
-
-class Shell(Protocol):
-    """What the replicas of one broker share: see `Replicas`."""
-
-    messages: Messages
-    threads: Executor
-    """For work that waits for the disk."""
-    restless: "set[Driver]"
-    """Those that have to look at the time often: the others are ticked once in a while."""
-
-    def is_restless(self, driver: "Driver") -> None:
-        """Add one to `restless`, from the next tick on."""
-        ...
-
-    resting: "set[Driver]"
-    """Those that were found at rest. Nothing has happened to them since, as far as all brokers are heard."""
-
-    def now_ms(self) -> int: ...
-
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a task."""
-        ...
-
-    async def write(self, driver: "Driver", write: ev.Write) -> ev.Written: ...
-
-    def read_soon(self) -> None:
-        """Read all records, linearizably: each driver gets a `RecordSeen` with the time at which that began."""
-        ...
-
-    def register(self) -> None:
-        """Register this broker under a new broker epoch."""
-        ...
-
-    def obeyed(self, driver: "Driver", recovering: str) -> None: ...
-
-    async def checkpoint(self, partition: Partition) -> None:
-        """Make the log start durable. OSError."""
-        ...
-
-
-class Reply(NamedTuple):
-    """An answer to a fetch of a follower, with what is to be sent with it."""
-
-    answer: ev.Answer
-    flush_below: int = 0
-    """The follower flushes at once what it has not flushed below this: appends wait for it."""
-    slices: Sequence[FileSlice] = ()
-    """The batches."""
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(piece.size_bytes for piece in self.slices)
-
-
-class _Held(NamedTuple):
-    fetch: ev.Fetch
-    since_ms: int
 
 
 class Driver:
@@ -170,15 +73,12 @@ class Driver:
         self._incoming: list[CopiedBatch] = []
         self._flush_below = 0
         """As the leader has told. With write.caching it is the end of a marker, which counts once it is flushed."""
-        self._held: dict[int, _Held] = {}
-        self._said: dict[int, ev.Answer] = {}
-        """Answers that wait for no news, by node."""
-        self._told: dict[int, int] = {}
-        """The high watermark that each follower knows."""
-        self._sent: dict[int, int] = {}
-        """From where on batches were last sent to each follower."""
-        self._read_near_ms: dict[int, int] = {}
-        """When a consumer was last told to read from a follower."""
+        messages = shell.messages
+        self._answers = Answers(
+            partition,
+            lambda node: messages.is_due(node, self),
+            lambda node, number: messages.echoed_ms(node, self, number),
+        )
         self._questions: dict[asyncio.Future[None], int] = {}
         """Reads that wait for a confirmation, with the time at which each was asked."""
         self._deletions: dict[asyncio.Future[None], int] = {}
@@ -284,9 +184,7 @@ class Driver:
         heard_ms = ev.NEVER
         if replica.fetch is not None:
             heard_ms = messages.heard_ms(replica.record.leader, self, replica.fetch)
-        return ev.Ticked(
-            heard_ms, {node: messages.echoed_ms(node, self, held.fetch.number) for node, held in self._held.items()}
-        )
+        return ev.Ticked(heard_ms, self._answers.echoes())
 
     def _is_at_rest(self, time: ev.Ticked, now_ms: int) -> bool:
         """Return whether a tick would find what the last one has left: all is committed, and the others are heard.
@@ -321,19 +219,16 @@ class Driver:
 
     def check_serves(self) -> None:
         """As `Replication`."""
-        if leading.may_serve(self.replica, self._shell.now_ms()):
-            return
-        self.tick()
         if not leading.may_serve(self.replica, self._shell.now_ms()):
-            raise NotLeaderOrFollower(
-                f"{self.partition.key.directory_name}: this broker cannot know whether another one leads it now"
-            )
+            self.tick()
+            if not leading.may_serve(self.replica, self._shell.now_ms()):
+                raise self._unconfirmed()
 
     def near_replica(self, rack: str, offset: int) -> int:
         """As `Replication`. That replica is told the high watermark at once from now on."""
         node = leading.near_replica(self.replica, rack, offset)
         if node != NO_LEADER:
-            self._read_near_ms[node] = self._shell.now_ms()
+            self._answers.read_near(node, self._shell.now_ms())
         return node
 
     def damaged(self, reason: str) -> None:
@@ -344,40 +239,43 @@ class Driver:
     async def confirm(self) -> None:
         """As `Replication`."""
         asked_ms = self._shell.now_ms()
-        if self._is_confirmed(asked_ms):
-            return
-        confirmed: asyncio.Future[None] = self._loop.create_future()
-        self._questions[confirmed] = asked_ms
-        self.look()
-        reading = self._loop.call_later(READ_S, self._shell.read_soon)
-        try:
-            async with asyncio.timeout(self.replica.times.confirmation_ms / 1000):
-                await confirmed
-        except TimeoutError:
-            raise NotLeaderOrFollower(
-                f"{self.partition.key.directory_name}: this broker cannot know whether another one leads it now"
-            ) from None
-        finally:
-            reading.cancel()
-            self._questions.pop(confirmed, None)
+        if not self._is_confirmed(asked_ms):
+            reading = self._loop.call_later(READ_S, self._shell.read_soon)
+            try:
+                await self._wait(
+                    self._questions, asked_ms, self.replica.times.confirmation_ms / 1000, self._unconfirmed()
+                )
+            finally:
+                reading.cancel()
 
     async def deleted(self, offset: int) -> None:
         """As `Replication`."""
-        if leading.deleted_below(self.replica) >= offset:
-            return
-        gone: asyncio.Future[None] = self._loop.create_future()
-        self._deletions[gone] = offset
-        self._work()
-        try:
-            async with asyncio.timeout(DELETION_S):
-                await gone
-        except TimeoutError:
-            raise RequestTimedOut(
+        if leading.deleted_below(self.replica) < offset:
+            late = RequestTimedOut(
                 f"{self.partition.key.directory_name}: the records are deleted here, and another replica that is in "
                 f"sync, or may lead, has not confirmed it within {DELETION_S:g} s: try again"
-            ) from None
+            )
+            await self._wait(self._deletions, offset, DELETION_S, late)
+
+    async def _wait(
+        self, waiting: dict[asyncio.Future[None], int], value: int, timeout_s: float, late: ApiError
+    ) -> None:
+        """Wait until `look` says that it is so. Raises `late`, and NotLeaderOrFollower in another role."""
+        so: asyncio.Future[None] = self._loop.create_future()
+        waiting[so] = value
+        self._work()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await so
+        except TimeoutError:
+            raise late from None
         finally:
-            self._deletions.pop(gone, None)
+            waiting.pop(so, None)
+
+    def _unconfirmed(self) -> NotLeaderOrFollower:
+        return NotLeaderOrFollower(
+            f"{self.partition.key.directory_name}: this broker cannot know whether another one leads it now"
+        )
 
     def _is_confirmed(self, asked_ms: int) -> bool:
         """Return whether it has surely led since then, and knows all that was committed before."""
@@ -468,12 +366,7 @@ class Driver:
 
     def _forget_others(self) -> None:
         """What the other replicas and clients have asked for is refused in another role."""
-        for node, (fetch, _) in self._held.items():
-            self._said[node] = ev.Answer(fetch.number, fetch.leader_epoch, fetch.offset, ev.Verdict.REFUSED)
-            self._shell.messages.is_due(node, self)
-        self._held.clear()
-        self._told.clear()
-        self._sent.clear()
+        self._answers.refuse_all()
         waiting = [*self._questions, *self._deletions]
         self._questions, self._deletions = {}, {}
         for question in waiting:
@@ -490,14 +383,12 @@ class Driver:
         shell = self._shell
         match action:
             case ev.Send(to, ev.Answer() as answer):
-                self._said[to] = answer
-                shell.messages.is_due(to, self)
+                self._answers.say(to, answer)
             case ev.Send(to, message):
                 assert not isinstance(message, ev.Answer)
                 shell.messages.send(to, self, message)
             case ev.Hold(fetch):
-                self._said.pop(fetch.node, None)
-                self._held[fetch.node] = _Held(fetch, shell.now_ms())
+                self._answers.hold(fetch, shell.now_ms())
             case ev.Append():
                 return self._append()
             case ev.Flush():
@@ -609,32 +500,12 @@ class Driver:
         for each in answered:
             if not each.done():
                 each.set_result(None)
-        now_ms, messages = self._shell.now_ms(), self._shell.messages
-        unconfirmed_ms = self.replica.times.unconfirmed_ms
-        is_restless = self.is_urgent or bool(self._deletions)
-        for node, held in list(self._held.items()):
-            echoed_ms = messages.echoed_ms(node, self, held.fetch.number)
-            is_unconfirmed = now_ms - max(held.since_ms, echoed_ms) >= unconfirmed_ms
-            is_behind = self.replica.log.high_watermark > self._told.get(node, -1)
-            is_restless = is_restless or is_unconfirmed or is_behind or echoed_ms == ev.NEVER
-            waits_ms = now_ms - held.since_ms
-            if (
-                is_unconfirmed
-                or self.replica.log.end > held.fetch.offset
-                or (is_behind and waits_ms >= self._patience_ms(node, now_ms))
-                or (bool(self._deletions) and waits_ms >= DELETION_MS)
-                or any(held.fetch.echo_ms <= asked_ms for asked_ms in self._questions.values())
-            ):
-                messages.is_due(node, self)
-        if not is_restless:
+        questions_ms, is_deleting = self._questions.values(), bool(self._deletions)
+        is_waiting = self._answers.look(self.replica, questions_ms, self._shell.now_ms(), is_deleting=is_deleting)
+        if not (self.is_urgent or is_deleting or is_waiting):
             self._shell.restless.discard(self)
         elif self not in self._shell.restless:
             self._shell.is_restless(self)
-
-    def _patience_ms(self, node: int, now_ms: int) -> int:
-        """Return how long a fetch waits with a higher high watermark; the first one of a follower does not."""
-        is_read_near = now_ms - self._read_near_ms.get(node, ev.NEVER) < NEAR_MS
-        return 0 if is_read_near or node not in self._told else self.replica.times.confirmation_ms // 4
 
     @property
     def is_urgent(self) -> bool:
@@ -651,34 +522,19 @@ class Driver:
         It has at most `max_bytes`, or the first batch if that is larger. Damage in what is to be read is a failure of
         this replica. A follower that asks for the same batches again may have refused them: their CRCs are checked.
         """
-        said = self._said.pop(node, None)
-        if said is not None:
-            return Reply(said)
-        held, log = self._held.get(node), self._log
-        if held is None or log is None:
-            return None
-        answer = leading.answer(self.replica, held.fetch, self._shell.now_ms())
-        data: FetchData | None = None
-        if answer.verdict is ev.Verdict.AGREES:
-            try:
-                data = log.reader.read(answer.offset, max_bytes, bound="log_end")
-                if data.size_bytes and self._sent.get(node) == answer.offset:
-                    self.partition.check_crcs(data.slices)
-            except LostIndex as error:
-                self._shell.start(self._rebuild(error, node))
-                return None
-            except (DamagedLog, CorruptBatch, OSError) as error:
-                self.partition.unreadable(error)
-                return None
-            except ApiError as error:
-                self.partition.complain(f"a follower's fetch failed: {error}")
-                return None
-        del self._held[node]
-        self.stir()
-        self._told[node] = answer.high_watermark
-        if data is not None and data.size_bytes:
-            self._sent[node] = answer.offset
-        return Reply(answer, self.partition.awaited_below, () if data is None else data.slices)
+        try:
+            reply = self._answers.take(node, self.replica, self._log, max_bytes, self._shell.now_ms())
+        except LostIndex as error:
+            self._shell.start(self._rebuild(error, node))
+        except (DamagedLog, CorruptBatch, OSError) as error:
+            self.partition.unreadable(error)
+        except ApiError as error:
+            self.partition.complain(f"a follower's fetch failed: {error}")
+        else:
+            if reply is not None:
+                self.stir()
+            return reply
+        return None
 
     async def _rebuild(self, lost: LostIndex, node: int) -> None:
         """Have an index rebuilt that a follower's fetch needs, and answer then."""

@@ -14,7 +14,8 @@ from concurrent.futures import Executor
 
 from msgspec.structs import astuple, replace
 
-from warmlog_broker.cluster.data_path.driver import Driver, Reply
+from warmlog_broker.cluster.data_path.answers import Reply
+from warmlog_broker.cluster.data_path.driver import Driver
 from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.network.request import Deferred, MessageWithSlices, Response
 from warmlog_broker.replication import events as ev

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from unit.broker.cluster.room import Room
 from waiting import until
-from warmlog_broker.cluster.data_path.driver import Driver, Reply
+from warmlog_broker.cluster.data_path.answers import Reply
+from warmlog_broker.cluster.data_path.driver import Driver
 from warmlog_broker.cluster.data_path.fetching import MUCH_BYTES, Fetching, Refill
 from warmlog_broker.cluster.data_path.serving import RESPONSE_BYTES, answer_message
 from warmlog_broker.cluster.records import PartitionKey

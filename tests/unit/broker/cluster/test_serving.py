@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from unit.broker.cluster.room import KEY, Room
-from warmlog_broker.cluster.data_path.driver import Reply
+from warmlog_broker.cluster.data_path.answers import Reply
 from warmlog_broker.cluster.data_path.serving import Serving, answer_message, answer_of, fetch_message, fetch_of
 from warmlog_broker.network.request import Deferred, MessageWithSlices
 from warmlog_broker.replication import events as ev
