@@ -7,9 +7,8 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from warmlog_broker.cluster.data_path.driver import TICK_MS, Driver
+from warmlog_broker.cluster.data_path.driver import TICK_MS, Driver, Messages
 from warmlog_broker.cluster.data_path.log_facts import bounds_of
-from warmlog_broker.cluster.data_path.shell import Messages
 from warmlog_broker.cluster.records import PartitionKey, Records, Seen
 from warmlog_broker.etcd.coordination import CoordinationError
 from warmlog_broker.replica.partition import Partition
