@@ -334,7 +334,7 @@ class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True)
         minimum=0,
         maximum=TIB,
     )
-    num_recovery_threads: int = _threads(4, "Threads for each data directory that check partitions at start.")
+    num_recovery_threads: int = _threads(4, "The most threads for each data directory that check partitions at start.")
     max_open_files: int = _integer(
         8192, "files", "The most segment and index files that are open or mapped at once.", minimum=64
     )

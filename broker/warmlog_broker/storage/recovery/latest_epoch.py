@@ -18,18 +18,18 @@ from warmlog_protocol.batch.header import NO_LEADER_EPOCH, NO_OFFSET, BatchHeade
 from warmlog_protocol.errors import StorageError
 
 
-def latest_epoch(directory: Path, known: int, *, was_closed: bool) -> int:
-    """Return the latest leader epoch in the log in `directory`; -1 without any. `known` is that of the cluster's store.
+def latest_epoch(directory: Path, known: int, *, was_closed: bool) -> tuple[int, int]:
+    """Return the latest leader epoch in the log in `directory`, -1 without any, and how many bytes are to be checked.
 
-    What cannot be read counts as nothing: opening the log reports it.
+    `known` is the epoch of the cluster's store. What cannot be read counts as nothing: opening the log reports it.
     """
     claimed = _in_file(directory / EPOCHS_NAME)
     if was_closed and NO_LEADER_EPOCH < claimed.epoch <= known:
-        return claimed.epoch
-    batch = _last_batch(directory)
+        return claimed.epoch, 0
+    batch, size_bytes = _last_batch(directory)
     if batch is None or batch.last_offset < claimed.start_offset:
-        return claimed.epoch
-    return batch.partition_leader_epoch
+        return claimed.epoch, size_bytes
+    return batch.partition_leader_epoch, size_bytes
 
 
 def _in_file(path: Path) -> EpochStart:
@@ -40,30 +40,30 @@ def _in_file(path: Path) -> EpochStart:
     return EpochStart(*epochs[-1]) if epochs else EpochStart(NO_LEADER_EPOCH, NO_OFFSET)
 
 
-def _last_batch(directory: Path) -> BatchHeader | None:
-    """Read the headers of the last segment that has batches, from the restart point on, and return the last.
-
-    Nothing is read of an empty file.
-    """
+def _last_batch(directory: Path) -> tuple[BatchHeader | None, int]:
+    """Read the headers of the last segment that has batches, and return the last one and the bytes from the restart
+    point on. Nothing is read of an empty file."""
     point = read_restart_point(directory)
     try:
         base_offsets = base_offsets_in(directory)
     except OSError:
-        return None
+        return None, 0
     for base_offset in reversed(base_offsets):
         path = directory / segment_file_name(base_offset, LOG_KIND)
         try:
             records = FileRecords.open_read_only(path, OpenFiles())
             try:
-                known = point.index_position if point is not None and point.segment == base_offset else 0
+                known, checked = 0, 0
+                if point is not None and point.segment == base_offset:
+                    known, checked = point.index_position, point.position
                 last = _last_from(records, known, base_offset) or _last_from(records, 0, base_offset)
             finally:
                 records.close_handles()
         except OSError:
-            return None
+            return None, 0
         if last is not None:
-            return last
-    return None
+            return last, max(0, records.size_bytes - checked)
+    return None, 0
 
 
 def _last_from(records: FileRecords, start: int, base_offset: int) -> BatchHeader | None:

@@ -134,7 +134,7 @@ def end_of(directory: Path, recovery_point: int) -> LogEnd:
                     return LogEnd(epoch, end)
         finally:
             records.close_handles()
-    return LogEnd(epoch if epoch > NO_LEADER_EPOCH else latest_epoch(directory, 0, was_closed=False), end)
+    return LogEnd(epoch if epoch > NO_LEADER_EPOCH else latest_epoch(directory, 0, was_closed=False)[0], end)
 
 
 class Recovery(NamedTuple):
