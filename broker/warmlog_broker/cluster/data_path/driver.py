@@ -238,8 +238,11 @@ class Driver:
 
     def must_tick(self, now_ms: int) -> bool:
         """Return whether there is news of which nothing tells it: of the log start, or as the last tick is long ago."""
-        log, replica = self._log, self.replica
-        is_old = now_ms - self._ticked_ms >= replica.times.lag_ms * 3 // 4
+        replica, age_ms = self.replica, now_ms - self._ticked_ms
+        if replica.leading is None:
+            return age_ms >= replica.times.lag_ms * 3  # it may have to repeat its fetch
+        log = self._log
+        is_old = age_ms >= replica.times.lag_ms * 3 // 4  # its followers must not seem to lag
         return is_old or log is None or log.log_start_offset != replica.log.start
 
     def stir(self) -> None:

@@ -215,6 +215,9 @@ async def test_a_replica_at_rest_is_left_alone_until_something_happens_or_a_brok
     assert not resting[2]
     await room.until(lambda: room.driver(1) in resting[1])
     assert room.driver(1).must_tick(room.brokers[1].now_ms() + TIMES.lag_ms)
+    await room.until(lambda: room.driver(2) in resting[2])
+    assert not room.driver(2).must_tick(room.brokers[2].now_ms() + TIMES.lag_ms)
+    assert room.driver(2).must_tick(room.brokers[2].now_ms() + 3 * TIMES.lag_ms)
     room.partitions[1].log.bounds.raise_log_start(1)
     await room.until(lambda: room.driver(1).replica.log.start == 1)
     await room.until(lambda: room.driver(1) in resting[1])
