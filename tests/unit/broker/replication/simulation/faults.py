@@ -341,6 +341,17 @@ def _follower(world: "World", chance: Random) -> FakeBroker:
     return chance.choice([broker for broker in world.brokers.values() if broker.node != world.record.leader])
 
 
+def _lose_responses(world: "World", nodes: set[int], late_ms: int, for_ms: int) -> None:
+    """Let what these brokers write be applied late, and the responses be lost."""
+    world.unheard.update(dict.fromkeys(nodes, late_ms))
+
+    def end() -> None:
+        for node in nodes:
+            world.unheard.pop(node, None)
+
+    world.at(for_ms, end)
+
+
 def _relay(world: "World", _: FakeBroker, chance: Random) -> None:
     """Cut off one leader after the other: each comes back as the next one goes."""
     for_ms = chance.choice((150, 200, 300))
@@ -360,15 +371,9 @@ def _store_out_of_reach(world: "World", _: FakeBroker, chance: Random) -> None:
         world.isolated.add(leader)
         for node in world.brokers:
             world.slow_watch(node, for_ms if node == leader else 60, for_ms)
-        others = set(world.brokers) - {leader}
-        world.unheard |= others
+        _lose_responses(world, set(world.brokers) - {leader}, 0, for_ms)
         _revoke_lease(world, world.brokers[leader], chance)
-
-        def end() -> None:
-            world.isolated.discard(leader)
-            world.unheard -= others
-
-        world.at(for_ms, end)
+        world.at(for_ms, lambda: world.isolated.discard(leader))
 
 
 def _retention(world: "World", _: FakeBroker, chance: Random) -> None:
@@ -411,7 +416,70 @@ def _there_and_back(world: "World", _: FakeBroker, chance: Random) -> None:
     _again(world, 4, 50, give_back)
 
 
+def _damage_in_a_cut(world: "World", _: FakeBroker, chance: Random) -> None:
+    """Cut off a leader, which has to cut its log when it comes back, and let bits flip there meanwhile."""
+    leader, for_ms = world.record.leader, chance.choice((150, 300))
+    if leader in world.brokers and leader not in world.isolated:
+        _isolate(world, world.brokers[leader], for_ms)
+        damaged: list[FakeBroker] = []
+
+        def damage(_: int) -> None:
+            if (broker := _cutting(world)) is not None and not damaged:
+                damaged.append(broker)
+                _damage(world, broker, chance)
+
+        _again(world, 3, 150, damage)
+
+
+def _damage_at_return(world: "World", _: FakeBroker, chance: Random) -> None:
+    """Let a follower leave the in-sync set, and come back without knowing; then its bits flip, and the leader ends."""
+    follower = _follower(world, chance)
+    _revoke_lease(world, follower, chance)
+    away: list[int] = []
+
+    def end(number: int) -> None:
+        if follower.node not in world.record.eligible:
+            away.append(number)
+            world.slow_watch(follower.node, 100, 100)
+        elif away and away[-1] == number - 1:
+            _damage(world, follower, chance)
+            if (leader := world.brokers.get(world.record.leader)) is not None:
+                _crash(world, leader, chance)
+
+    _again(world, 3, 120, end)
+
+
+def _unheard_hand_over(world: "World", _: FakeBroker, chance: Random) -> None:
+    """Let a leader hand over, and neither it nor the next one hear of that for a while."""
+    leader, for_ms = world.brokers.get(world.record.leader), chance.choice((150, 300))
+    if leader is not None and leader.is_leading and not leader.is_paused:
+        _lose_responses(world, {leader.node}, 0, for_ms)
+        for node in world.brokers:
+            world.slow_watch(node, for_ms, for_ms)
+        leader.do(ev.HandOverAsked())
+
+
+def _late_election(world: "World", _: FakeBroker, chance: Random) -> None:
+    """Let a leader lose its registration, and again when what others have written meanwhile arrives; all hear late."""
+    leader, late_ms = world.record.leader, chance.choice((200, 300, 400))
+
+    def lose(number: int) -> None:
+        world.slow_watch(leader, 60, 150)
+        if number == 0:
+            _lose_responses(world, set(world.brokers) - {leader}, late_ms, late_ms // 2)
+        else:
+            for node in world.brokers:
+                world.slow_watch(node, 150, 150)
+        _revoke_lease(world, world.brokers[leader], chance)
+
+    if leader in world.brokers:
+        _again(world, late_ms, 2, lose)
+
+
 PHASES: dict[str, Callable[["World", FakeBroker, Random], None]] = {
     function.__name__[1:]: function
-    for function in (_relay, _store_out_of_reach, _retention, _compaction, _there_and_back)
-}
+    for function in (
+        _relay, _store_out_of_reach, _retention, _compaction, _there_and_back, _damage_in_a_cut, _damage_at_return,
+        _unheard_hand_over, _late_election,
+    )
+}  # fmt: skip

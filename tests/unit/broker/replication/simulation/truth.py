@@ -230,8 +230,9 @@ class Truth:
         assert disk is not None
         if not replica.is_cutting and replica.log != disk.bounds:
             self.fail("node {} takes its log for {}: it is {}", broker.node, replica.log, disk.bounds)
+        if replica.role not in (Role.IDLE, Role.REFUSED):
+            require(not disk.is_known_damaged, "node {} is {} with damage", broker.node, replica.role.value)
         if replica.role is Role.LEADING:
-            require(not disk.is_known_damaged, "node {} leads with damage", broker.node)
             confirmed_ms = leading.confirmed_ms(replica, self.world.now_ms)
             for epoch, leader, at_ms, _ in reversed(self.of(broker.topic_id).elections):
                 if epoch <= replica.epoch:
