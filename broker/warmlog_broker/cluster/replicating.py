@@ -143,12 +143,12 @@ class Replicating:
         await self._tasks.finish(1.0)
 
     def _applied(self, applied: Applied) -> None:
-        if applied.are_sessions:
-            self._tell_sessions()
         for key, seen in applied.records.items():
             self.replicas.record_seen(key, seen)
             if seen is not None:
                 self.figures.changed(applied.before.get(key), seen.record)
+        if applied.are_sessions:
+            self._tell_sessions()
         for key in applied.orders:
             if (driver := self.replicas.find(key)) is not None:
                 self.orders.changed(driver)

@@ -134,7 +134,10 @@ class RecordSeen(msgspec.Struct, frozen=True):
 
 
 class SessionsSeen(msgspec.Struct, frozen=True):
-    """The registered brokers, and this broker's own registration; 0 if it has none."""
+    """The registered brokers, and this broker's own registration; 0 if it has none.
+
+    What the record was when this broker registered is seen before.
+    """
 
     sessions: Sessions
     broker_epoch: int

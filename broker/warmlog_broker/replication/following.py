@@ -2,7 +2,7 @@
 
 from warmlog_broker.replication import alignment, election
 from warmlog_broker.replication import events as ev
-from warmlog_broker.replication.record import NO_LEADER, Author, Exclude
+from warmlog_broker.replication.record import NO_LEADER, Exclude
 from warmlog_broker.replication.replica import Role, Turn
 
 
@@ -198,9 +198,8 @@ def stand(turn: Turn, recovering: str = "") -> None:
 def repair(turn: Turn) -> None:
     """Let a damaged log be replaced: by a new registration, its exclusion, and then the leader's log.
 
-    The registration comes first: a fetch of before would else let the leader take this replica in again. The exclusion
-    is written even if the record does not name this replica as eligible, as this broker's view of it may lag. The last
-    copy of what is committed is never given away.
+    The registration comes first: no fetch of before lets a leader take this replica in after it, and the record that is
+    known then is not older. The last copy of what is committed is never given away.
     """
     replica = turn.replica
     record = replica.record
@@ -210,9 +209,8 @@ def repair(turn: Turn) -> None:
         return
     if replica.broker_epoch == replica.failed_in:
         turn.do(ev.Register())
-    elif record.by != Author(replica.node, replica.incarnation, replica.exclusion):
-        if turn.propose(Exclude()):
-            replica.exclusion = replica.number
+    elif replica.node in record.eligible:
+        turn.propose(Exclude())
     elif record.leader != NO_LEADER:
         replica.is_cutting = replica.is_repairing = True
         turn.do(ev.Empty(0, 0))

@@ -112,8 +112,6 @@ class Replica(msgspec.Struct):
     """Why it is REFUSED."""
     failed_in: int | None = None
     """The broker epoch in which the log turned out to be damaged; None if it is not."""
-    exclusion: int = -1
-    """The number of the write that excludes it."""
 
 
 def accepts_appends(replica: Replica) -> bool:

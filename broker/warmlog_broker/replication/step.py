@@ -173,7 +173,7 @@ def _failed(turn: Turn, event: ev.Failed) -> None:
     replica = turn.replica
     leading.resign(turn)
     replica.fetch, replica.is_repairing = None, False
-    replica.failed_in, replica.exclusion = replica.broker_epoch, -1
+    replica.failed_in = replica.broker_epoch
     turn.refuse(event.reason)
     following.repair(turn)
 

@@ -23,6 +23,8 @@ from warmlog_broker.etcd.coordination import Outcome, Put
 from warmlog_broker.metadata.log_file import MetadataLog
 from warmlog_broker.metadata.store import NodeStore
 from warmlog_broker.replica.served_directories import DataDirectories
+from warmlog_broker.replication.record import PartitionRecord
+from warmlog_broker.replication.record import to_bytes as record_to_bytes
 from warmlog_broker.runtime.threads import ThreadPools
 
 KEYS = Keys("test")
@@ -253,4 +255,24 @@ async def test_a_broker_that_stops_may_not_be_elected_whatever_operators_want(
             await etcd.txn([], [Put(KEYS.drained(2), b"{}")])
             await until(lambda: broker.view.brokers[1].changed > told)
             assert not broker.view.brokers[1].value.is_ready
+            await replicating.end()
+
+
+async def test_what_the_records_were_when_a_broker_registered_is_seen_before_its_registration(
+    etcd: FakeCoordination, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = BrokerConfig.from_settings({"data.dir": str(tmp_path)})
+    record = PartitionRecord(leader=1, leader_epoch=1, replicas=(1,), isr=(1,))
+    async with broker_on(etcd, tmp_path / "d") as broker:
+        await broker.view.read()
+        replicating = Replicating(config, etcd, broker.view, broker.session, broker.node)
+        with ThreadPoolExecutor(1) as threads:
+            replicating.prepare(ThreadPools(threads, threads, threads, threads), DataDirectories([]))
+            seen: list[str] = []
+            monkeypatch.setattr(replicating.replicas, "record_seen", lambda *_: seen.append("record"))
+            monkeypatch.setattr(replicating.replicas, "sessions_seen", lambda *_: seen.append("sessions"))
+            await etcd.txn([], [Put(KEYS.broker(1), to_bytes(DESCRIBED))])
+            await etcd.txn([], [Put(KEYS.partition(bytes(16), 0), record_to_bytes(record))])
+            await broker.view.read()
+            assert seen == ["record", "sessions"]
             await replicating.end()

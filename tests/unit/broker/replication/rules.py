@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from unit.broker.replication.simulation.broker import FakeBroker
 from unit.broker.replication.simulation.disk import Entry, FakeDisk
+from unit.broker.replication.simulation.etcd import Item
 from warmlog_broker.replication import alignment, following, leading, membership, record, step
 from warmlog_broker.replication import events as ev
 from warmlog_broker.replication import followers as fol
@@ -183,21 +185,14 @@ def a_damaged_replica_keeps_its_registration(patch: pytest.MonkeyPatch) -> None:
 
 
 @rule("12")
-def a_damaged_replica_trusts_its_view_of_the_record(patch: pytest.MonkeyPatch) -> None:
-    repair = following.repair
+def a_damaged_replica_knows_what_was_before_its_registration(patch: pytest.MonkeyPatch) -> None:
+    see_record = FakeBroker._see_record
 
-    def trusting(turn: Turn) -> None:
-        replica = turn.replica
-        if replica.node not in replica.record.eligible:
-            replica.exclusion = replica.record.by.number
-            if replica.record.by.node >= 0:
-                replica.record = replace(
-                    replica.record,
-                    by=record.Author(replica.node, replica.incarnation, replica.exclusion),
-                )
-        repair(turn)
+    def late(broker: FakeBroker, topic_id: str, item: Item) -> None:
+        broker._see_sessions()
+        see_record(broker, topic_id, item)
 
-    patch.setattr(following, "repair", trusting)
+    patch.setattr(FakeBroker, "_see_record", late)
 
 
 @rule("13, 25")

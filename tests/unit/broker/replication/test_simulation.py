@@ -16,8 +16,8 @@ that was taken for a later one, a log of deleted batches that was taken for the 
 counted for what it had before when it came back; 213 one of the model, whose refilled replicas did not know what was
 removed until they had started again."""
 
-SEED_WITHIN_A_BATCH = 58
-"""Logs begin within a batch there, three times."""
+SEED_WITHIN_A_BATCH = 292
+"""Logs begin within a batch there, ten times."""
 
 
 @pytest.mark.parametrize("seed", [*range(1, 9), SEED_WITHIN_A_BATCH, *SEEDS_WITH_A_FINDING])

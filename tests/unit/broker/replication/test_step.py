@@ -185,21 +185,23 @@ def test_a_damaged_replica_registers_again_then_excludes_itself_then_begins_anew
     assert driven.replica.role is Role.ALIGNING
 
 
-def test_the_exclusion_of_an_earlier_damage_is_not_taken_for_that_of_a_later_one() -> None:
+def test_a_replica_that_is_damaged_again_excludes_itself_again_if_it_was_taken_in() -> None:
     driven = Driven()
     for broker_epoch in (21, 31):
         driven.see(ev.Failed("bits have flipped"))
         driven.see(ev.SessionsSeen({**SESSIONS, 1: ev.Session(broker_epoch)}, broker_epoch))
         write = driven.did(ev.Write)
-        driven.see(ev.Written(write.number, ev.Outcome.SUCCEEDED, 30 + broker_epoch, write.record))
+        driven.see(ev.Written(write.number, ev.Outcome.SUCCEEDED, 40 + broker_epoch, write.record))
         driven.see(ev.Cut(Log(truncations=1)))
+        driven.see(ev.RecordSeen(RECORD, 41 + broker_epoch))
 
 
-def test_the_exclusion_is_written_even_if_the_view_says_that_there_is_no_need() -> None:
+def test_a_damaged_replica_that_is_not_eligible_begins_anew_under_its_next_registration() -> None:
     driven = Driven(replace(RECORD, isr=(2,), elr=()))
     driven.see(ev.Failed("bits have flipped"))
+    driven.did(ev.Register)
     driven.see(ev.SessionsSeen({**SESSIONS, 1: ev.Session(21)}, 21))
-    driven.did(ev.Write)
+    assert driven.did(ev.Empty).start == 0
 
 
 def test_a_cut_that_was_under_way_does_not_make_a_damaged_log_sound() -> None:

@@ -181,10 +181,10 @@ class FakeBroker:
             topic_id = items[TOPIC].value
             if (self.replica is None and not self.is_leaving) or topic_id != self.topic_id:
                 self._take_topic(topic_id)
-            self._see_sessions()
             item = items.get(record_key(topic_id))
             if item is not None:
                 self._see_record(topic_id, item)
+            self._see_sessions()
             if is_first:
                 self.was_closed = False
                 self.soon(self.world.random.randint(1, self.world.tick_ms), self.tick)
