@@ -16,6 +16,8 @@ import kafka
 from waiting import wait_until
 from warmlog.blocking import Admin, Producer
 from warmlog.testing import EmbeddedBroker, embedded
+from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
+from warmlog_protocol.errors import ApiError, CoordinatorLoadInProgress, NotCoordinator
 
 TIMEOUT_S = 40
 PARTITIONS = 4
@@ -201,6 +203,40 @@ def test_members_share_partitions_and_go_on_where_another_stopped(broker: Embedd
         assert {place: each.offset for place, each in committed.items()} == {
             (topic, partition): 10 for partition in range(PARTITIONS)
         }
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        (AioKafka, CoordinatorLoadInProgress),
+        (AioKafka, NotCoordinator),
+        (KafkaPython, CoordinatorLoadInProgress),
+        (KafkaPython, NotCoordinator),
+        (Confluent, CoordinatorLoadInProgress),  # after the other it reads nothing more, with Kafka too
+    ],
+)
+def test_a_member_goes_on_at_what_is_committed_although_its_coordinator_cannot_tell_at_first(
+    broker: EmbeddedBroker, kind: type[Reader], error: type[ApiError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = f"untold-{kind.__name__}-{error.__name__}"
+    filled(broker, topic, 2)
+    with kind(broker.kafka_address, topic, topic) as first:
+        wait_until(lambda: offsets_of(first) == every(2))
+    refusals = iter([error("retry")])
+    fetch_offsets = GroupCoordinator.fetch_offsets
+
+    def refused_at_first(*arguments: Any) -> Any:
+        for refusal in refusals:
+            raise refusal
+        return fetch_offsets(*arguments)
+
+    monkeypatch.setattr(GroupCoordinator, "fetch_offsets", refused_at_first)
+    with kind(broker.kafka_address, topic, topic) as second:
+        wait_until(lambda: bool(second.assigned))
+        filled(broker, topic, 1)
+        wait_until(lambda: all(offsets_of(second).values()))
+    assert offsets_of(second) == {partition: [2] for partition in range(PARTITIONS)}
+    assert next(refusals, None) is None
 
 
 def test_members_of_three_clients_share_one_group(broker: EmbeddedBroker) -> None:

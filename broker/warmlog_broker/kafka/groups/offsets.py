@@ -15,8 +15,9 @@ MANY_GROUPS_FROM = 8
 """OffsetFetch: from this version on it names several groups."""
 IDS_FROM = 10
 """OffsetFetch: from this version on topics are named by their ids."""
-GROUP_ERRORS_FROM = 2
-"""OffsetFetch: from this version on the response has an error code of its own."""
+GROUP_ERRORS_FROM = 4
+"""OffsetFetch: from this version on an error of the group is told once. Before, each partition has it: aiokafka 0.14
+(version 3) does not read that of the response, and would begin as a group without offsets does."""
 NOBODY = -1
 
 _Group = API["OffsetFetch"].request.OffsetFetchRequestGroup
@@ -64,7 +65,7 @@ async def offset_fetch(kafka: Kafka, context: RequestContext, request: Any) -> m
         return _Fetched(groups=[await _of_group(kafka, context, request, group) for group in request.groups])
     group = await _of_group(kafka, context, request, _Group(request.group_id, topics=request.topics))
     if group.error_code and request.api_version < GROUP_ERRORS_FROM:
-        return answered("OffsetFetch", request, repeat(Result(group.error_code)))
+        return answered("OffsetFetch", request, repeat(Result(group.error_code)), error_code=group.error_code)
     return _Fetched(topics=group.topics, error_code=group.error_code)
 
 
