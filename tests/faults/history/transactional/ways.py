@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from random import Random
 
 from warmlog import Consumer
@@ -19,9 +19,6 @@ class Ways:
         self._kinds = kinds
         self._consumer = consumer
         self._luck = luck
-        self._batches = consumer.batches()
-        self._records = consumer.records()
-        self._arrow = consumer.arrow(columns=["partition", "value"])
 
     async def read(self) -> list[tuple[int, bytes | None]]:
         """Return partitions and values of what comes next; nothing if nothing does for READ_S."""
@@ -30,13 +27,16 @@ class Ways:
             async with asyncio.timeout(READ_S):
                 match self._luck.choice(self._kinds):
                     case "records":
-                        for _ in range(self._luck.randint(1, 9)):
-                            record = await anext(self._records)
-                            found.append((record.partition, record.value))
+                        async with aclosing(self._consumer.records()) as records:
+                            for _ in range(self._luck.randint(1, 9)):
+                                record = await anext(records)
+                                found.append((record.partition, record.value))
                     case "batch":
-                        found += [(record.partition, record.value) for record in await anext(self._batches)]
+                        async with aclosing(self._consumer.batches()) as batches:
+                            found += [(record.partition, record.value) for record in await anext(batches)]
                     case "arrow":
-                        found += zip(*(await anext(self._arrow)).to_pydict().values(), strict=True)
+                        async with aclosing(self._consumer.arrow(columns=["partition", "value"])) as tables:
+                            found += zip(*(await anext(tables)).to_pydict().values(), strict=True)
                     case "table":
                         table = await self._consumer.to_arrow(columns=["partition", "value"])
                         found += zip(*table.to_pydict().values(), strict=True)
