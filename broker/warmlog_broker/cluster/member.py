@@ -116,7 +116,7 @@ class Member:
         self, topics: Topics, changes: TopicChanges, broker_changes: BrokerChanges, on_access: Callable[[], None]
     ) -> None:
         """Carry out what the cluster decides, from now on; `on_access`: after users, rules or quotas."""
-        sync = TopicSync(self.store, topics, changes, broker_changes)
+        sync = TopicSync(self.store, topics, changes, broker_changes, self.replicating.replicas.is_member)
 
         def applied(what: Applied) -> None:
             sync.note(what)

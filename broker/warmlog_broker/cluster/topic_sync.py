@@ -3,10 +3,11 @@ deleted, and partitions that come to this broker or leave it; and about the sett
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
+from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.cluster.store import EtcdStore
 from warmlog_broker.cluster.view import Applied
 from warmlog_broker.topics.broker_changes import BrokerChanges
@@ -26,8 +27,17 @@ _log = logging.getLogger(__name__)
 class TopicSync:
     """Brings the topics of this broker to what the view has, one at a time."""
 
-    def __init__(self, store: EtcdStore, topics: Topics, changes: TopicChanges, broker_changes: BrokerChanges) -> None:
+    def __init__(
+        self,
+        store: EtcdStore,
+        topics: Topics,
+        changes: TopicChanges,
+        broker_changes: BrokerChanges,
+        is_member: Callable[[PartitionKey], bool],
+    ) -> None:
+        """`is_member`: whether the latest record that the replica here knows of a partition names this broker."""
         self._store = store
+        self._is_member = is_member
         self._topics = topics
         self._changes = changes
         self._broker_changes = broker_changes
@@ -94,5 +104,7 @@ class TopicSync:
             await self._topics.creator.forget(keys_of(name, missing))
             await self._topics.assigned(entry, missing)
             _log.info("topic %r is as the cluster has it, partitions of this broker: %d", name, len(here))
-        if leaving := [number for number in local if number not in here]:
+        # A replica may know a later record than the view, which names it again.
+        leaving = [n for n in local if n not in here and not self._is_member(PartitionKey(entry.topic_id, n))]
+        if leaving:
             await self._topics.leave(name, leaving)

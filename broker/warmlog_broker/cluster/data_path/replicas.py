@@ -79,6 +79,11 @@ class Replicas:
     def find(self, key: PartitionKey) -> Driver | None:
         return self._drivers.get(key)
 
+    def is_member(self, key: PartitionKey) -> bool:
+        """Return whether the latest record that the replica here knows names this broker: the view may be behind."""
+        driver = self._drivers.get(key)
+        return driver is not None and self.node.node in driver.replica.record.replicas
+
     def leader_of(self, key: PartitionKey) -> int | None:
         """Return the registered broker that leads a partition, which may be on other brokers; None if there is none."""
         seen = self._seen.get(key)

@@ -277,7 +277,7 @@ class FakeBroker:
         self.seen = item
         if self.replica is not None:
             self.do(ev.RecordSeen(item.value, item.changed))
-            is_elsewhere = item.value is not None and self.node not in item.value.replicas
+            is_elsewhere = item.value is not None and self.node not in self.replica.record.replicas
             if is_elsewhere and self.disk is not None and self.disk.end:
                 self._leave()
 
