@@ -461,10 +461,10 @@ def _unheard_hand_over(world: "World", _: FakeBroker, chance: Random) -> None:
 
 def _late_election(world: "World", _: FakeBroker, chance: Random) -> None:
     """Let a leader lose its registration, and again when what others have written meanwhile arrives; all hear late."""
-    leader, late_ms = world.record.leader, chance.choice((200, 300, 400))
+    leader, late_ms = world.record.leader, chance.choice((150, 200))
 
     def lose(number: int) -> None:
-        world.slow_watch(leader, 60, 150)
+        world.slow_watch(leader, 40, 80)
         if number == 0:
             _lose_responses(world, set(world.brokers) - {leader}, late_ms, late_ms // 2)
         else:
