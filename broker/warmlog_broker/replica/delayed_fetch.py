@@ -85,7 +85,7 @@ class DelayedFetch:
         wanted = self.wanted[partition]
         try:
             return readable_bytes(wanted.start, partition.log.bounds.end_of(wanted.bound), wanted.limit_bytes)
-        except ApiError:
+        except (ApiError, OSError):
             return self._min_bytes
 
 

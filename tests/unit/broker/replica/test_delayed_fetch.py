@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from errno import EIO
 from typing import cast
 
 import pytest
@@ -34,7 +35,7 @@ class FakePartition:
 
     def __init__(self) -> None:
         self.end = LogOffsetMetadata(0, 0, 0)
-        self.failure: ApiError | None = None
+        self.failure: ApiError | OSError | None = None
         self.readers: set[ReadWaiter] = set()
 
     def add_reader(self, reader: ReadWaiter, bound: ReadBound) -> None:
@@ -126,8 +127,10 @@ async def test_a_wait_ends_when_its_time_is_over() -> None:
     assert not partition.readers
 
 
-@pytest.mark.parametrize("failure", [StorageError("offline"), UnknownTopicOrPartition("deleted")])
-async def test_a_wait_ends_when_a_partition_goes_away(failure: ApiError) -> None:
+@pytest.mark.parametrize(
+    "failure", [StorageError("offline"), UnknownTopicOrPartition("deleted"), OSError(EIO, "the end is not to be found")]
+)
+async def test_a_wait_ends_when_a_partition_goes_away(failure: ApiError | OSError) -> None:
     waits, done = DelayedFetches(10, 10_000), []
     partition = FakePartition()
     assert add(waits, wanted(partition, FakePartition()), lambda: done.append(1), min_bytes=10_000)
