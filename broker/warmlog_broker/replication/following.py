@@ -119,6 +119,7 @@ def _agreed(turn: Turn, event: ev.Answered) -> None:
     if replica.obeyed != replica.record.recovering:
         replica.obeyed = replica.record.recovering
         turn.do(ev.Obey(replica.obeyed))
+    take_over(turn)  # before what a full disk refuses: a raised start may make room
     if event.next_offset > replica.log.end:
         epochs = replica.log.epochs
         for epoch, start in event.epochs:
@@ -127,7 +128,6 @@ def _agreed(turn: Turn, event: ev.Answered) -> None:
         turn.replica.log = alignment.with_epochs(turn.replica.log, epochs)
         turn.do(ev.Append(answer))
         turn.do(ev.Flush())
-    take_over(turn)
     send_fetch(turn)
 
 

@@ -123,7 +123,7 @@ def _answered(turn: Turn, event: ev.Answered) -> None:
 def _not_appended(turn: Turn, event: ev.NotAppended) -> None:
     """Ask for the same again after a while."""
     replica = turn.replica
-    replica.log, replica.fetch, replica.raising_start = event.log, None, 0
+    replica.log, replica.fetch = event.log, None
     replica.fetch_again_ms = turn.now_ms + replica.times.retry_ms
 
 

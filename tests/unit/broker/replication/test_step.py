@@ -94,6 +94,15 @@ def test_the_start_of_the_leader_is_taken_when_the_high_watermark_has_reached_it
     assert driven.did(ev.RaiseStart).start == 16
 
 
+def test_the_start_is_raised_before_what_a_full_disk_refuses_and_although_it_does() -> None:
+    driven = Driven()
+    driven.answer(driven.fetch(), next_offset=22, high_watermark=20, log_start=16)
+    kinds = [type(action) for action in driven.actions]
+    assert kinds.index(ev.RaiseStart) < kinds.index(ev.Append)
+    driven.see(ev.NotAppended(replace(LOG, high_watermark=20)))
+    assert driven.replica.raising_start == 16
+
+
 def test_a_recovery_that_goes_back_below_the_start_of_the_log_empties_it() -> None:
     driven = Driven(replace(RECORD, recovering="by hand"), Log(12, 20, 20, 15, ((4, 12),)))
     driven.answer(driven.fetch(), ev.Verdict.DIVERGES, diverging=Diverging(-1, 9), log_start=3)

@@ -401,6 +401,9 @@ class FakeBroker:
                 if isinstance(action, ev.Append) and not self._append():
                     break
                 self._perform(action)
+            if self.disk is not None and any(isinstance(action, ev.RaiseStart) for action in actions):
+                # After what came with it is appended: a broker raises the start in a task.
+                self.later.append(ev.StartRaised(self.disk.start, self.disk.epochs.entries))
         if self.replica is not None:
             self._answer_held()
             self._answer_questions()
@@ -477,7 +480,6 @@ class FakeBroker:
                 self._commit_waiting()
             case ev.RaiseStart(start):
                 disk.raise_start(start)
-                self.later.append(ev.StartRaised(disk.start, disk.epochs.entries))
 
     def _read(self, items: Mapping[Any, Item], topic_id: str, began_ms: int) -> None:
         item = items.get(record_key(topic_id))
