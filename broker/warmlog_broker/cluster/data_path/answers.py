@@ -1,11 +1,11 @@
 """What a leader says to its followers: the fetches that it holds, and what each follower has been told.
 
 A follower's fetch is held until there is something to say: more of the log, a question of a client that needs its echo
-(`confirm`), or a higher high watermark, for which a quarter of `confirmation_ms` is waited, as under load it goes with
-the batches, unless it is the follower's first fetch, or consumers read from the follower. A leader that could not
-confirm itself for half of that asks the store. What confirms it while nothing else happens is one echo of the follower
-for all fetches that the leader holds (`serving`); without one for three eighths of `confirmation_ms` the fetch is
-answered anyway.
+(`confirm`), or a higher high watermark or log start. For these a quarter of `confirmation_ms` is waited, as under load
+they go with the batches, unless it is the follower's first fetch, or consumers read from the follower. A leader that
+could not confirm itself for half of that asks the store. What confirms it while nothing else happens is one echo of the
+follower for all fetches that the leader holds (`serving`); without one for three eighths of `confirmation_ms` the fetch
+is answered anyway.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -44,7 +44,7 @@ class _Held(NamedTuple):
 
 
 class Answers:
-    """Those of one replica, by node."""
+    """What one replica, while it leads, has to say to each other one."""
 
     def __init__(
         self, partition: Partition, is_due: Callable[[int], None], echoed_ms: Callable[[int, int], int]
@@ -56,8 +56,8 @@ class Answers:
         self._held: dict[int, _Held] = {}
         self._said: dict[int, ev.Answer] = {}
         """Answers that wait for no news."""
-        self._told: dict[int, int] = {}
-        """The high watermark that each follower knows."""
+        self._told: dict[int, tuple[int, int]] = {}
+        """The high watermark and the log start that each follower knows."""
         self._sent: dict[int, int] = {}
         """From where on batches were last sent to each follower."""
         self._read_near_ms: dict[int, int] = {}
@@ -98,7 +98,7 @@ class Answers:
         for node, held in list(self._held.items()):
             echoed_ms = self._echoed_ms(node, held.fetch.number)
             is_unconfirmed = now_ms - max(held.since_ms, echoed_ms) >= replica.times.unconfirmed_ms
-            is_behind = replica.log.high_watermark > self._told.get(node, -1)
+            is_behind = (replica.log.high_watermark, replica.log.start) != self._told.get(node)
             is_restless = is_restless or is_unconfirmed or is_behind or echoed_ms == ev.NEVER
             waits_ms = now_ms - held.since_ms
             if (
@@ -112,12 +112,15 @@ class Answers:
         return is_restless
 
     def _patience_ms(self, node: int, replica: Replica, now_ms: int) -> int:
-        """Return how long a fetch waits with a higher high watermark; the first one of a follower does not."""
+        """Return how long a fetch waits with such news; the first one of a follower does not."""
         is_read_near = now_ms - self._read_near_ms.get(node, ev.NEVER) < NEAR_MS
         return 0 if is_read_near or node not in self._told else replica.times.confirmation_ms // 4
 
     def take(self, node: int, replica: Replica, log: Log | None, max_bytes: int, now_ms: int) -> Reply | None:
-        """As `Driver.take_answer`. Raises what a read of the log raises: the fetch is held on then."""
+        """Return the answer to a fetch, which is answered then; None if there is none to answer.
+
+        Batches have at most `max_bytes`, or are the first one. What a read of the log raises leaves the fetch held.
+        """
         said = self._said.pop(node, None)
         if said is not None:
             return Reply(said)
@@ -133,7 +136,7 @@ class Answers:
                 if self._sent.get(node) == answer.offset:
                     self._partition.check_crcs(slices)
         del self._held[node]
-        self._told[node] = answer.high_watermark
+        self._told[node] = answer.high_watermark, answer.log_start
         if slices:
             self._sent[node] = answer.offset
         return Reply(answer, self._partition.awaited_below, slices)

@@ -253,6 +253,18 @@ async def test_the_log_start_of_the_leader_is_taken_over_below_the_own_high_wate
     assert [room.partitions[node].log.log_start_offset for node in (1, 2, 3)] == [3, 3, 3]
 
 
+async def test_followers_at_rest_are_told_what_retention_has_removed(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await room.create(1, 2, 3)
+    await room.produce(b"x")
+    for name in ("heard_ms", "echoed_ms"):
+        monkeypatch.setattr(FakeMessages, name, lambda *_: room.brokers[1].now_ms())
+    await room.until(lambda: room.driver(1) in room.brokers[1].resting)
+    room.partitions[1].log.bounds.raise_log_start(1)
+    await room.until(lambda: [room.partitions[node].log.log_start_offset for node in (2, 3)] == [1, 1])
+
+
 async def test_a_follower_tells_of_a_deletion_once_it_is_on_disk(room: Room) -> None:
     await room.create(1, 2, 3)
     for _ in range(4):
@@ -293,6 +305,9 @@ async def test_a_follower_whose_disk_refuses_takes_it_later(room: Room) -> None:
     disk.room.is_short = True
     acknowledged = asyncio.create_task(room.produce(b"y"))
     await room.until(lambda: room.end(2) == 2)
+    assert room.end(3) == 1
+    room.partitions[1].log.bounds.raise_log_start(1)
+    await room.until(lambda: room.partitions[3].log.log_start_offset == 1)  # what retention removes may make room
     assert room.end(3) == 1
     disk.room.is_short = False
     await acknowledged
