@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from itertools import accumulate
 from random import Random
+from statistics import mean
 from typing import NamedTuple
 
 from hypothesis import given, settings
@@ -129,13 +130,16 @@ def test_a_short_batch_costs_two_fetches_at_most(span: int, size_bytes: int, eve
     assert reading.bytes_received <= 1.25 * sum(batch.size_bytes for batch in log.batches)
 
 
-@given(seed=st.integers(0, 10**6))
-@settings(max_examples=20)
-def test_where_batches_differ_little_is_fetched_twice(seed: int) -> None:
-    random = Random(seed)
-    log = Log(0, [(random.randint(50, 1_000), random.randint(5_000, 100_000)) for _ in range(1_000)])
-    reading = Reading(log, FetchWindow(log.start, log.end)).finish()
-    assert reading.bytes_received < 1.3 * sum(batch.size_bytes for batch in log.batches)
+def test_where_batches_differ_little_is_fetched_twice() -> None:
+    """Of 600 seeds the mean is 1.09 times the log, the worst 1.22; one of 26,000 was found at 1.31."""
+    ratios = []
+    for seed in range(20):
+        random = Random(seed)
+        log = Log(0, [(random.randint(50, 1_000), random.randint(5_000, 100_000)) for _ in range(1_000)])
+        reading = Reading(log, FetchWindow(log.start, log.end)).finish()
+        ratios.append(reading.bytes_received / sum(batch.size_bytes for batch in log.batches))
+    assert max(ratios) < 1.25
+    assert mean(ratios) < 1.12
 
 
 def test_nothing_is_asked_for_beyond_the_end() -> None:
