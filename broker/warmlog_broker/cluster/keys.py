@@ -162,7 +162,6 @@ class Keys:
         self.cluster = f"{self.prefix}cluster"
         self.broker_prefix = f"{self.prefix}brokers/"
         """What the keys of all registrations begin with."""
-        self.node_prefix = f"{self.prefix}nodes/"
         self.records = f"{self.prefix}partitions/"
         """What the keys of all records begin with."""
         self.producer_ids = f"{self.prefix}producer_ids"
@@ -170,7 +169,7 @@ class Keys:
         self.user_secret = f"{self.prefix}user_secret"
 
     def node(self, node: int) -> str:
-        return f"{self.node_prefix}{node}"
+        return f"{self.prefix}nodes/{node}"
 
     def broker(self, node: int) -> str:
         return f"{self.broker_prefix}{node}"

@@ -12,6 +12,7 @@ from warmlog_broker.cluster.keys import (
     FEATURE_LEVEL,
     ClusterValue,
     DrainedValue,
+    NodeValue,
     OrderValue,
     Value,
     from_bytes,
@@ -100,7 +101,9 @@ async def exclude(etcd: Coordination, view: View, node: int) -> int:
 
 async def raise_level(etcd: Coordination, view: View) -> None:
     """Let the cluster have the feature level of this version. InvalidRequest if a node does not know it yet."""
-    if old := {node: value.version for node, value in view.nodes().items() if value.level < FEATURE_LEVEL}:
+    keys = {node: view.keys.node(node) for node in sorted(view.nodes)}
+    nodes = {node: from_bytes(key, view.items[key].value, NodeValue) for node, key in keys.items()}
+    if old := {node: value.version for node, value in nodes.items() if value.level < FEATURE_LEVEL}:
         told = ", ".join(f"{node} ({version})" for node, version in old.items())
         raise InvalidRequest(
             f"brokers that do not know the feature level {FEATURE_LEVEL} yet: {told}. Start them with this version "

@@ -196,11 +196,11 @@ class EtcdStore:
 
     def default_replicas(self) -> int:
         """As `ClusterStore.default_replicas`: refused while so few brokers are up that one lost disk loses records."""
-        ready, wanted = len(self.ready), min(DEFAULT_REPLICAS, len(self.view.nodes()))
+        ready, wanted = len(self.ready), min(DEFAULT_REPLICAS, len(self.view.nodes))
         if ready <= wanted // 2:
             raise InvalidReplicationFactor(
-                f"{ready} of {wanted} brokers that would have a replica are ready, and a majority is wanted: start "
-                "the others, or name a replication factor"
+                f"{ready} of {wanted} brokers that would have a replica are ready, and a majority is wanted: start the "
+                "others, take out those that are gone by `warmlog cluster replace`, or name a replication factor"
             )
         return min(wanted, ready)
 

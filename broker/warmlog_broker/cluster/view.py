@@ -15,7 +15,6 @@ from warmlog_broker.cluster.keys import (
     FEATURE_LEVEL,
     ClusterValue,
     Keys,
-    NodeValue,
     OrderValue,
     ProducerIdsValue,
     QuotaValue,
@@ -100,6 +99,8 @@ class View:
         self.items: dict[str, Item] = {}
         self.records: dict[PartitionKey, Seen] = {}
         self.brokers: dict[int, Registered] = {}
+        self.nodes: set[int] = set()
+        """All brokers that the cluster has: those that are away, too."""
         self.orders: dict[PartitionKey, OrderValue] = {}
         self.drained: set[int] = set()
         """Nodes that shall lead nothing."""
@@ -199,15 +200,6 @@ class View:
         """Return the racks of the brokers that may have replicas of new topics."""
         return {node: each.value.rack for node, each in self.brokers.items() if each.value.is_ready}
 
-    def nodes(self) -> dict[int, NodeValue]:
-        """Return all brokers that the cluster has, those that are away, too."""
-        prefix = self.keys.node_prefix
-        return {
-            int(key.removeprefix(prefix)): from_bytes(key, item.value, NodeValue)
-            for key, item in self.items.items()
-            if key.startswith(prefix)
-        }
-
     def sessions(self) -> ev.Sessions:
         """Return the registered brokers as replicas know them."""
         return {node: _session(each) for node, each in self.brokers.items()}
@@ -264,9 +256,10 @@ class View:
             case "orders", (topic_id, number):
                 self._apply_order(PartitionKey(bytes.fromhex(topic_id), int(number)), change)
                 applied.orders.add(PartitionKey(bytes.fromhex(topic_id), int(number)))
-            case "drained", (node,):
-                (self.drained.discard if change.item is None else self.drained.add)(int(node))
-                applied.is_drained = True
+            case "nodes" | "drained", (node,):
+                known = self.nodes if kind == "nodes" else self.drained
+                (known.discard if change.item is None else known.add)(int(node))
+                applied.is_drained |= kind == "drained"
             case "deleted", (topic_id,):
                 (self.deleted.discard if change.item is None else self.deleted.add)(bytes.fromhex(topic_id))
             case "producer_ids", () if change.item is not None:

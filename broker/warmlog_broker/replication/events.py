@@ -136,7 +136,7 @@ class RecordSeen(msgspec.Struct, frozen=True):
 class SessionsSeen(msgspec.Struct, frozen=True):
     """The registered brokers, and this broker's own registration; 0 if it has none.
 
-    What the record was when this broker registered is seen before.
+    The record as of this broker's registration, or a later one, was seen before.
     """
 
     sessions: Sessions
