@@ -120,6 +120,7 @@ async def _record(address: str, tracer: Tracer) -> None:
                 await asyncio.sleep(0)
     for _ in range(RUNS):
         async with Consumer(address, topics=["walk"], start={("walk", 0): sent.offset}) as consumer:
+            await asyncio.sleep(QUIET_S)
             with tracer.recorded(FETCHED):
                 await anext(consumer.records())
     async with Consumer(address, topics=["walk"], group="walk", commit="manual") as consumer:
