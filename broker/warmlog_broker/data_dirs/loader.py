@@ -245,7 +245,7 @@ def _to_begin(
     assignments: Assignments, directories: DirectorySet, state: ClusterState
 ) -> tuple[dict[TopicPartition, int], Counter[Path]]:
     """Return the latest leader epoch in the log of each partition that needs a new one (see `begin_epochs`), and how
-    many bytes are to be checked in each directory."""
+    many bytes last segments have after their restart points, by directory: about what is to be checked."""
     found = dict.fromkeys(_left_open(assignments, directories), NO_LEADER_EPOCH)
     to_check: Counter[Path] = Counter()
     later = []

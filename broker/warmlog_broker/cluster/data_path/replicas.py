@@ -80,7 +80,7 @@ class Replicas:
         return self._drivers.get(key)
 
     def is_member(self, key: PartitionKey) -> bool:
-        """Return whether the latest record that the replica here knows names this broker: the view may be behind."""
+        """Return whether the latest record that the replica here knows names this broker: the view may lag."""
         driver = self._drivers.get(key)
         return driver is not None and self.node.node in driver.replica.record.replicas
 

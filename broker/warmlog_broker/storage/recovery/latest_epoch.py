@@ -19,7 +19,8 @@ from warmlog_protocol.errors import StorageError
 
 
 def latest_epoch(directory: Path, known: int, *, was_closed: bool) -> tuple[int, int]:
-    """Return the latest leader epoch in the log in `directory`, -1 without any, and how many bytes are to be checked.
+    """Return the latest leader epoch in the log in `directory`, -1 without any, and how many bytes its last segment has
+    after the restart point, 0 if nothing had to be read.
 
     `known` is the epoch of the cluster's store. What cannot be read counts as nothing: opening the log reports it.
     """

@@ -174,6 +174,12 @@ def rests(driver: Driver) -> bool:
     return driver.replica is before
 
 
+def hear_all(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the brokers hear one another without a pause from now on, so that replicas come to rest."""
+    for name in ("heard_ms", "echoed_ms"):
+        monkeypatch.setattr(FakeMessages, name, lambda *_: room.brokers[1].now_ms())
+
+
 async def test_a_replica_at_rest_is_not_ticked_and_notes_what_the_others_said_when_something_happens(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,8 +189,7 @@ async def test_a_replica_at_rest_is_not_ticked_and_notes_what_the_others_said_wh
     await room.agree(1, 2, 3)
     leader, follower = room.driver(1), room.driver(2)
     assert not rests(leader), "nothing is heard of the others"
-    for name in ("heard_ms", "echoed_ms"):
-        monkeypatch.setattr(FakeMessages, name, lambda *_: room.brokers[1].now_ms())
+    hear_all(room, monkeypatch)
     await room.until(lambda: rests(leader) and rests(follower))
     at_rest = leader.replica.leading
     assert at_rest is not None
@@ -206,8 +211,7 @@ async def test_a_replica_at_rest_is_left_alone_until_something_happens_or_a_brok
 ) -> None:
     await room.create(1, 2, 3)
     await room.produce(b"x")
-    for name in ("heard_ms", "echoed_ms"):
-        monkeypatch.setattr(FakeMessages, name, lambda *_: room.brokers[1].now_ms())
+    hear_all(room, monkeypatch)
     resting = {node: room.brokers[node].resting for node in (1, 2)}
     await room.until(lambda: room.driver(1) in resting[1] and room.driver(2) in resting[2])
     await room.produce(b"y", at=1)
@@ -258,8 +262,7 @@ async def test_followers_at_rest_are_told_what_retention_has_removed(
 ) -> None:
     await room.create(1, 2, 3)
     await room.produce(b"x")
-    for name in ("heard_ms", "echoed_ms"):
-        monkeypatch.setattr(FakeMessages, name, lambda *_: room.brokers[1].now_ms())
+    hear_all(room, monkeypatch)
     await room.until(lambda: room.driver(1) in room.brokers[1].resting)
     room.partitions[1].log.bounds.raise_log_start(1)
     await room.until(lambda: [room.partitions[node].log.log_start_offset for node in (2, 3)] == [1, 1])

@@ -131,15 +131,16 @@ def test_a_short_batch_costs_two_fetches_at_most(span: int, size_bytes: int, eve
 
 
 def test_where_batches_differ_little_is_fetched_twice() -> None:
-    """Of 600 seeds the mean is 1.09 times the log, the worst 1.22; one of 26,000 was found at 1.31."""
+    """In the mean of seeds 0 to 599, 1.09 times the log is received, at worst 1.22. The last one is the worst known."""
     ratios = []
-    for seed in range(20):
+    for seed in [*range(20), 26_392]:
         random = Random(seed)
         log = Log(0, [(random.randint(50, 1_000), random.randint(5_000, 100_000)) for _ in range(1_000)])
         reading = Reading(log, FetchWindow(log.start, log.end)).finish()
         ratios.append(reading.bytes_received / sum(batch.size_bytes for batch in log.batches))
-    assert max(ratios) < 1.25
+    assert max(ratios[:-1]) < 1.25
     assert mean(ratios) < 1.12
+    assert ratios[-1] < 1.32
 
 
 def test_nothing_is_asked_for_beyond_the_end() -> None:
