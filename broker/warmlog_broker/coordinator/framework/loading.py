@@ -11,7 +11,6 @@ from concurrent.futures import Executor
 
 from warmlog_broker.coordinator.framework.decision import Record, State
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_broker.storage.segment.segment_indexes import LostIndex
 from warmlog_protocol.batch import iter_batches
@@ -40,8 +39,10 @@ async def load(partition: Partition, state: State, threads: Executor, reading: a
             while has_found:
                 previous_offset = offset
                 offset, records = await _read(partition, offset, threads)
-                async for record in in_turns(records, RECORDS_A_TURN):
-                    state.replay(record)
+                for begin in range(0, len(records), RECORDS_A_TURN):
+                    for record in records[begin : begin + RECORDS_A_TURN]:
+                        state.replay(record)
+                    await asyncio.sleep(0)
                 count += len(records)
                 if offset >= partition.log.log_end_offset:
                     return count

@@ -33,8 +33,6 @@ GROUP_BYTES = 1500
 def held_bytes(value: Value | None) -> int:
     """Return what a value takes in memory, about; 0 for None. Only what a client can make large or many counts."""
     match value:
-        case None:
-            return 0
         case records.OffsetValue():
             return 400 + len(value.metadata) + len(value.topic)
         case records.MemberValue():
@@ -307,17 +305,17 @@ class Groups(OwnedState[Group]):
             group = self._found[key.group] = Group(key.group)
             self.beginning.discard(key.group)
             self._hold(group.owner, group.size_bytes)
-        owner, before_bytes = group.owner, group.size_bytes + group.soft_bytes
+        owner, before_bytes = group.owner, group.size_bytes
         group.replay(key, value)
-        now_bytes = group.size_bytes + group.soft_bytes
+        more_bytes = group.size_bytes - before_bytes
         if group.owner != owner:
-            self._hold(owner, -before_bytes)
-            self._hold(group.owner, now_bytes)
-        elif now_bytes != before_bytes:
-            self._hold(owner, now_bytes - before_bytes)
+            self._hold(owner, -(before_bytes + group.soft_bytes))
+            more_bytes = group.size_bytes + group.soft_bytes
+        if more_bytes:
+            self._hold(group.owner, more_bytes)
         if value is None and group.is_bare():
             del self._found[key.group]
-            self._hold(group.owner, -now_bytes)
+            self._hold(group.owner, -(group.size_bytes + group.soft_bytes))
 
     def heard(
         self,

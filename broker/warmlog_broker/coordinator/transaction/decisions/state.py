@@ -75,7 +75,7 @@ class TransactionalId:
     @property
     def size_bytes(self) -> int:
         """What it takes in memory, about."""
-        return ID_BYTES + PART_BYTES * self.part_count
+        return ID_BYTES + PART_BYTES * (len(self.partitions) + len(self.groups))
 
     @property
     def turn(self) -> tuple[int, ...]:
@@ -269,33 +269,35 @@ class Transactions(OwnedState[TransactionalId | Job]):
         if entry is None:
             return
         key, value = entry
-        before = self._holding(key.transactional_id)
         found = self._found.get(key.transactional_id)
+        before = _holding(found)
         if isinstance(key, (records.IdKey, records.JobKey)) and value is None:
+            found = None
             self._found.pop(key.transactional_id, None)
             self._early.pop(key.transactional_id, None)
         elif isinstance(key, records.IdKey) and not isinstance(found, TransactionalId):
-            self._begin(TransactionalId(key.transactional_id, value))
+            found = self._begin(TransactionalId(key.transactional_id, value))
         elif isinstance(key, records.JobKey) and not isinstance(found, Job):
-            self._begin(Job(key.transactional_id, value))
+            found = self._begin(Job(key.transactional_id, value))
         elif found is not None:
             found.replay(key, value)
         elif value is not None or key.transactional_id in self._early:
             self._early.setdefault(key.transactional_id, []).append((key, value))
-        after = self._holding(key.transactional_id)
+        after = _holding(found)
         if before != after:
             self._hold(before[0], -before[1])
             self._hold(*after)
 
-    def _holding(self, transactional_id: str) -> tuple[str, int]:
-        """Return who holds a transactional id, and its size."""
-        found = self._found.get(transactional_id)
-        return ("", 0) if found is None else (found.value.owner, found.size_bytes)
-
-    def _begin(self, found: TransactionalId | Job) -> None:
+    def _begin(self, found: TransactionalId | Job) -> TransactionalId | Job:
         self._found[found.transactional_id] = found
         for key, value in self._early.pop(found.transactional_id, ()):
             found.replay(key, value)
+        return found
+
+
+def _holding(found: TransactionalId | Job | None) -> tuple[str, int]:
+    """Return who holds a transactional id, and its size."""
+    return ("", 0) if found is None else (found.value.owner, found.size_bytes)
 
 
 Place = PartitionId | str
