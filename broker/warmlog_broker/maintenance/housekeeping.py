@@ -100,7 +100,6 @@ class Housekeeping:
         self._warm_indexes = WarmIndexes(config, topics, threads)
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
-        self._unlinking: dict[Partition, None] = {}
         self._is_retention_due = asyncio.Event()
 
     def start(self) -> None:
@@ -161,8 +160,7 @@ class Housekeeping:
         self._is_retention_due.set()
 
     def segments_changed(self, partition: Partition) -> None:
-        """Have new file names of `partition` flushed, and old files unlinked, after its segments changed."""
-        self._unlinking[partition] = None
+        """Have new file names of `partition` flushed, and its offsets checkpointed, after its segments changed."""
         holder = self._directories.holder_of(partition)
         if holder is not None:
             holder.checkpoints.note([partition])
@@ -172,15 +170,15 @@ class Housekeeping:
         """Unlink files of removed segments and directories of deleted partitions after their delay."""
         elapsed_ms = int(self._loop.time() * 1000)
         await self._remover.remove_due()
-        for partition in list(self._unlinking):
-            if not partition.allows.trim or not partition.log.local.has_deletions:
-                del self._unlinking[partition]
+        for log in list(self._topics.unlinking):
+            if log.failure or not log.has_deletions:
+                self._topics.unlinking.discard(log)
                 continue
             try:
-                due = partition.log.local.take_due_deletions(elapsed_ms)
+                due = log.take_due_deletions(elapsed_ms)
                 await self._loop.run_in_executor(self._threads, run_deletions, due)
             except OSError as error:
-                _log.warning("%s: a removed file could not be unlinked: %s", partition.key.directory_name, error)
+                _log.warning("%s: a removed file could not be unlinked: %s", log.key.directory_name, error)
 
     async def expire_producers(self) -> None:
         """Forget idempotent producers that have not written for long."""

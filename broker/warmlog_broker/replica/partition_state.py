@@ -57,7 +57,7 @@ class Allowed(NamedTuple):
     flush: bool
     """Sync appended records, and close the log cleanly."""
     trim: bool
-    """Roll by `segment.ms`, delete old records, unlink their files."""
+    """Roll by `segment.ms`, and delete old records."""
     compact: bool
     move: bool
     """Begin a move to another data directory."""

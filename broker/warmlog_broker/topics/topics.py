@@ -48,6 +48,7 @@ from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.config import LogConfig, normalized
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.topics.partition_creation import PartitionCreator, keys_of
 from warmlog_protocol import errors
@@ -213,6 +214,8 @@ class Topics:
         self._watchers: dict[str, list[PartitionWatcher]] = {}
         self.on_changed: list[Callable[[str], None]] = []
         """Called with the name of a topic after it was added or deleted, or got more partitions."""
+        self.unlinking: set[LocalLog] = set()
+        """The logs that have files to be unlinked, once their delay is over: see `Housekeeping.unlink_due`."""
         self.creator = PartitionCreator(directories, open_log=open_log, threads=threads, on_deleted=on_deleted)
         self.changing = asyncio.Lock()
         """Held while topics are created, changed or deleted."""
@@ -319,6 +322,8 @@ class Topics:
 
     def _serve(self, key: TopicPartition, config: LogConfig, loaded: LoadedPartition) -> Partition:
         partition = Partition(key, loaded.log, config, loaded.failure, on_leadership=self._leadership_changed)
+        if loaded.log is not None:
+            loaded.log.local.on_retired = self.unlinking.add
         if loaded.directory is not None:
             self._directories.of(loaded.directory).admit(partition)
         return partition

@@ -182,6 +182,7 @@ class LocalLog:
         "log_end_offset",
         "may_have_gaps",
         "on_failed",
+        "on_retired",
         "producers",
         "replacement",
         "segments",
@@ -222,6 +223,8 @@ class LocalLog:
         """One that is under way; see `finish_replacement`."""
         self.on_failed: Callable[[], None] = lambda: None
         """Called when `failure` is set for an error."""
+        self.on_retired: Callable[[LocalLog], None] = lambda _: None
+        """Called when files begin to wait to be unlinked: see `take_due_deletions`."""
         self._deletions = DelayedDeletions()
         self.bounds = LogBounds(self, loaded.log_start_offset, loaded.high_watermark)
 
@@ -229,6 +232,7 @@ class LocalLog:
         """Take over what is known of the files of `original`, of which these are copies, not on disk yet."""
         self.damage = _found_in(self.directory, original.damage)
         self.may_have_gaps = original.may_have_gaps
+        self.on_retired = original.on_retired
         self.bounds.flushed = LogOffsetMetadata(original.bounds.flushed.offset)
         self.bounds.raise_high_watermark(original.bounds.high_watermark.offset)
 
@@ -529,6 +533,7 @@ class LocalLog:
                 self.snapshots.remove(segment.base_offset)
             return
         self._deletions.add(segment.delete)
+        self.on_retired(self)
         if snapshot is not None:
             self._deletions.add(partial(snapshot.unlink, missing_ok=True))
 

@@ -121,8 +121,10 @@ class Room:
         self.directories.close()
         self.threads.shutdown()
 
-    async def create(self, name: str, partitions: int = 2) -> TopicCreated | errors.ApiError:
-        (result,) = await self.topics.create([NewTopic(name, partitions)], validate_only=False)
+    async def create(self, name: str, partitions: int = 2, **settings: str) -> TopicCreated | errors.ApiError:
+        """Settings have underscores for dots."""
+        configs = {key.replace("_", "."): value for key, value in settings.items()}
+        (result,) = await self.topics.create([NewTopic(name, partitions, configs=configs)], validate_only=False)
         return result
 
 
