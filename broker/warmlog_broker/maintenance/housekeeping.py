@@ -202,7 +202,7 @@ class Housekeeping:
         self._tasks.append(self._loop.create_task(repeated))
 
     async def _repeat(self, duty: Duty, first_ms: int, interval_ms: int, is_due: asyncio.Event) -> None:
-        """Run `duty` periodically, and early when `is_due`, until `stop`. It continues after a failure, with a log."""
+        """Run `duty` periodically, and early when `is_due`, until `stop`. It continues after a run that fails."""
         delay_ms = first_ms
         while True:
             with suppress(TimeoutError):
@@ -221,8 +221,12 @@ class Housekeeping:
 
 @contextmanager
 def _logged(partition: Partition) -> Iterator[None]:
-    """Log an error of the disk; the partition may be offline then."""
+    """Log what fails for `partition`, and let the others continue. After an error of its disk, that is probed."""
     try:
         yield
-    except StorageError as error:
+    except (OSError, StorageError) as error:
         _log.error("%s: retention failed: %s", partition.key.directory_name, error)
+        if partition.disk is not None:
+            partition.disk.probe_soon()
+    except Exception:
+        _log.exception("%s: retention failed: a bug", partition.key.directory_name)

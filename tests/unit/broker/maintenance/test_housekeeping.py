@@ -1,5 +1,6 @@
-"""Retention and unlinking as duties: which segments go, and when their files do."""
+"""Retention and unlinking as duties: what becomes of the files, and what a partition that fails does to the others."""
 
+import errno
 import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -15,7 +16,10 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.maintenance.housekeeping import Housekeeping
 from warmlog_broker.replica.partition import Partition
+from warmlog_broker.replica.partition_state import Role
 from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.segment.segment import LogSegment
+from warmlog_protocol.errors import StorageError
 from warmlog_protocol.messages import ACKS_LEADER
 from wire_client import batch_of
 
@@ -123,6 +127,57 @@ async def test_a_log_that_has_failed_is_left_as_it_is(room: Kept) -> None:
     await room.housekeeping.unlink_due()
     assert sorted(path.name for path in directory.glob("*.deleted")) == removed
     assert not room.topics.unlinking
+
+
+@pytest.mark.parametrize(
+    ("error", "logged", "probes"),
+    [
+        (OSError(errno.EIO, "Input/output error"), "t-0: retention failed: [Errno 5] Input/output error", 1),
+        (OSError(errno.EMFILE, "Too many open files"), "t-0: retention failed: [Errno 24] Too many open files", 1),
+        (StorageError("an index is being rebuilt"), "t-0: retention failed: an index is being rebuilt", 1),
+        (RuntimeError("odd"), "t-0: retention failed: a bug", 0),
+    ],
+)
+async def test_a_partition_that_fails_keeps_its_segments_and_the_others_lose_theirs(
+    room: Kept,
+    error: Exception,
+    logged: str,
+    probes: int,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken, sound = await room.filled(2, retention_bytes="2000")
+
+    def fail(segment: LogSegment) -> int:
+        if segment.directory == broken.log.local.directory:
+            raise error
+        return NOW_MS
+
+    (directory,) = room.directories
+    probed: list[bool] = []
+    monkeypatch.setattr(LogSegment, "largest_timestamp_ms", property(fail))
+    monkeypatch.setattr(directory.data, "probe", lambda: probed.append(True))
+    await room.housekeeping.keep_retention()
+    await directory.wait_for_probe()
+    assert (len(files(broken, ".log")), len(files(sound, ".log"))) == (10, 3)
+    assert [each.getMessage() for each in caplog.records] == [logged]
+    assert (len(probed), broken.role) == (probes, Role.LEADING)
+
+
+async def test_when_the_probe_finds_the_directory_broken_its_partitions_are_offline(
+    room: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, other = await room.filled(2, retention_bytes="2000")
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    (directory,) = room.directories
+    monkeypatch.setattr(LogSegment, "largest_timestamp_ms", property(fail))
+    monkeypatch.setattr(directory.data, "probe", fail)
+    await room.housekeeping.keep_retention()
+    await directory.wait_for_probe()
+    assert [directory.is_live, broken.allows.read, other.allows.read] == [False] * 3
 
 
 def follow(partition: Partition) -> None:
