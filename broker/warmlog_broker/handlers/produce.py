@@ -32,13 +32,22 @@ from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationG
 from warmlog_protocol import errors
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch import NeedsMemory
-from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, read_header
+from warmlog_protocol.batch.header import (
+    HEADER_BYTES,
+    LAST_PRODUCER_EPOCH,
+    MAGIC_ROWS,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    read_header,
+)
 from warmlog_protocol.wire.connection import ReceivedBatch
 
 NO_ERROR = 0
 PARTITIONS_A_TURN = 16
 """Partitions that are appended to in one turn: 1 ms, and more if files are created."""
 FIRST_EPOCH = 0
+_MAGIC_AT = 16
+_MAX_TIMESTAMP_AT = 35
 _failed_partition = failed_partition(m.ProducedPartition)
 
 
@@ -230,9 +239,16 @@ def _check(request: m.ProduceRequest) -> None:
 
 
 def _config_to_decode_by(services: Services, batch: ReceivedBatch) -> LogConfig | None:
-    """Return the topic's settings if they require its batches to be decoded, else None."""
+    """Return the topic's settings if they, or rows without a max timestamp, require the batch to be decoded, else None.
+
+    The first byte of a timestamp is 0xFF if it is -1.
+    """
     topic = services.topics.find(batch.topic)
-    return topic.config if topic is not None and topic.config.must_decode else None
+    if topic is None:
+        return None
+    config, view = topic.config, batch.batch
+    lacks_max = len(view) >= HEADER_BYTES and view[_MAGIC_AT] == MAGIC_ROWS and view[_MAX_TIMESTAMP_AT] == 0xFF
+    return config if config.must_decode or (lacks_max and not config.takes_append_time) else None
 
 
 def _prepare_some(

@@ -27,6 +27,8 @@ from warmlog_broker.network.request import Endpoint, MessageWithSlices
 from warmlog_broker.runtime.counters import Conversions
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch import NO_PRODUCER_ID, encode_batch, iter_batches, read_batch, read_header, to_rows
+from warmlog_protocol.batch.header import seal_batch
+from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.kafka.compiled import reader, writer
 from warmlog_protocol.kafka.schema import API
@@ -415,6 +417,25 @@ def test_trap_22_a_time_after_all_records_has_neither_offset_nor_time_nor_error(
         assert list_offset(client, "trap-22", timestamp, 7) == (ErrorCode.NONE, offset, time_ms)
     found = [list_offset(client, "trap-22", special, 9)[:2] for special in (-1, -2, -4, -5)]
     assert found == [(ErrorCode.NONE, offset) for offset in (2, 0, 0, -1)]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_a_batch_that_leaves_its_max_timestamp_at_none_is_stored_with_that_of_its_records(
+    client: KafkaClient, codec: Codec
+) -> None:
+    """As Sarama sends them before 1.45.1, and Kafka takes them."""
+    topic = f"no-max-{codec.label}"
+    client.create(topic)
+    times = [1_700_000_000_000 + ms for ms in (5, 9, 7)]
+    whole = to_rows(read_batch(encode_batch([b"a" * 50, b"b", b"c"], timestamps_ms=times, codec=codec)))
+    sent = seal_batch(read_header(whole)._replace(max_timestamp_ms=-1), whole[61:])
+    assert client.produce(topic, sent).error_code == ErrorCode.NONE
+    _, stored = client.fetch(topic)
+    assert read_batch(stored).header.max_timestamp_ms == times[1]
+    assert (stored[:12], stored[16:]) == (whole[:12], whole[16:])  # between is the leader epoch
+    for timestamp in (times[1], times[1] - 1, -3):
+        assert list_offset(client, topic, timestamp, 7) == (ErrorCode.NONE, 1, times[1])
+    assert list_offset(client, topic, times[1] + 1, 7) == (ErrorCode.NONE, -1, -1)
 
 
 def test_trap_22_a_batch_that_cannot_be_converted_is_an_error_of_its_partition_and_not_left_out(

@@ -111,7 +111,8 @@ def _check_attributes(header: BatchHeader, may_be_transactional: bool) -> None:
 def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
     """InvalidTimestamp if the batch's smallest or largest timestamp is outside what the topic accepts.
 
-    In row batches the first record's timestamp stands for the smallest. -1 (no timestamp) passes.
+    In row batches the first record's timestamp stands for the smallest, which may be -1 (none). The largest may if the
+    smallest is: rows that leave only the largest at -1 have got it before (`recompression`).
     """
     base_ms, max_ms = header.base_timestamp_ms, header.max_timestamp_ms
     if max_ms > now_ms + config.message_timestamp_after_max_ms:

@@ -101,6 +101,31 @@ def test_a_malformed_body_is_refused_where_it_is_looked_at() -> None:
         prepare_batch(checked, LogConfig(compression_type="zstd"))
 
 
+def without_max(rows: bytes) -> bytes:
+    """The batch as clients send it that leave its max timestamp at -1."""
+    return seal_batch(read_header(rows)._replace(max_timestamp_ms=-1), rows[61:])
+
+
+@given(records().map(dense), CODECS, st.sampled_from(["producer", *sorted(TYPES)]))
+def test_rows_that_do_not_say_their_max_timestamp_get_that_of_their_records(
+    chosen: Records, codec: Codec, kind: str
+) -> None:
+    sent = to_rows(read_batch(chosen.encode(codec)))
+    config = LogConfig(compression_type=kind, max_message_bytes=LIMIT)
+    found = read_batch(whole(prepare_batch(check_batch(without_max(sent), LIMIT), config)))
+    assert found.header.max_timestamp_ms == max(-1, *chosen.timestamps_ms)
+    assert lists_of(found) == lists_of(read_batch(sent))
+    if kind == "producer":
+        expected = sent if max(chosen.timestamps_ms) >= -1 else without_max(sent)
+        assert bytes(found.buffer) == expected
+
+
+def test_columns_that_do_not_say_their_max_timestamp_get_none() -> None:
+    batch = encode_batch([b"v"], timestamps_ms=1)
+    checked = check_batch(seal_batch(read_header(batch)._replace(max_timestamp_ms=-1), batch[61:]), LIMIT)
+    assert prepare_batch(checked, LogConfig()) is checked
+
+
 def test_a_batch_that_becomes_too_large_is_refused() -> None:
     sent = encode_batch([b"x" * 100_000], timestamps_ms=1, codec=Codec.ZSTD)
     config = LogConfig(compression_type="uncompressed", max_message_bytes=10_000)
