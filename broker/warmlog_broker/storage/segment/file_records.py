@@ -402,6 +402,20 @@ class FileRecords(ManagedFile):
         """Read exactly `size_bytes` bytes from `position` on; DamagedLog if there are fewer."""
         return pread_exactly(self.open_file(), self.path, position, size_bytes)
 
+    def next_data(self, position: int) -> tuple[int, int]:
+        """Where the next bytes that were written begin and end; both are the end of the file if only a hole follows.
+
+        After a crash, what was preallocated and not written is a hole.
+        """
+        fd = self.open_file().fd
+        try:
+            start = os.lseek(fd, position, os.SEEK_DATA)
+            return start, os.lseek(fd, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return self.size_bytes, self.size_bytes
+
     def base_offset_at(self, position: int) -> int | None:
         """The base offset in the header at `position`, unverified; None at the end."""
         if position + _OFFSET_BYTES > self.size_bytes:

@@ -182,22 +182,30 @@ def _by_length(records: FileRecords, position: int, expected_offset: int, end_of
 
 
 def _by_search(records: FileRecords, start: int, expected_offset: int, end_offset: int) -> tuple[int, int] | None:
-    """Try each byte at which an intact batch with a possible offset might begin."""
+    """Try each byte at which an intact batch with a possible offset might begin, except in holes of the file.
+
+    The first bytes of a batch, up to the magic, may be zeros and in a hole.
+    """
     low, high = expected_offset.to_bytes(_OFFSET_BYTES, "big"), end_offset.to_bytes(_OFFSET_BYTES, "big")
     common = 0
     while common < _OFFSET_BYTES and low[common] == high[common]:
         common += 1
     pattern = re.compile(b"(?=%b.{%d}[\x02\x03])" % (re.escape(low[:common]), _MAGIC_AT - common), re.DOTALL)
     end = min(records.size_bytes, start + SEARCH_LIMIT_BYTES)
-    for chunk_start in range(start, end, _CHUNK_BYTES):
-        chunk_end = min(chunk_start + _CHUNK_BYTES, end) + _MAGIC_AT  # so that a header may begin at its last byte
-        chunk = records.read(chunk_start, min(chunk_end, records.size_bytes) - chunk_start)
+    chunk_end = start
+    while True:
+        data_start, data_end = records.next_data(chunk_end)
+        chunk_start = max(chunk_end, data_start - _MAGIC_AT)
+        if chunk_start >= end:
+            return None
+        chunk_end = min(chunk_start + _CHUNK_BYTES, data_end, end)
+        read_end = min(chunk_end + _MAGIC_AT, records.size_bytes)  # so that a header may begin at the chunk's last byte
+        chunk = records.read(chunk_start, read_end - chunk_start)
         for match in pattern.finditer(chunk):
             position = chunk_start + match.start()
             header = _intact_header_at(records, position)
             if header is not None and expected_offset < header.base_offset <= end_offset:
                 return position, header.base_offset
-    return None
 
 
 def header_at(records: FileRecords, position: int) -> BatchHeader | None:

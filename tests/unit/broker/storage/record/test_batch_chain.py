@@ -146,6 +146,19 @@ def test_an_intact_batch_is_found_behind_garbage_of_any_length(quick_path: Path)
         assert find_after_damage(records, SIZE, 1, 8) == (SIZE + len(garbage), 7)
 
 
+@pytest.mark.parametrize("zeros_in_hole", [0, 7])
+def test_a_batch_after_a_hole_is_found(quick_path: Path, zeros_in_hole: int) -> None:
+    """Also one whose first bytes, zeros, are in the hole."""
+    records = records_of(quick_path, batch_at(0))
+    with records.path.open("r+b") as file:
+        file.seek(1_000_000 - 1_000_000 % 4096)
+        begins_at = file.tell() - zeros_in_hole
+        file.write(batch_at(7)[zeros_in_hole:])
+    records = opened(records.path)
+    assert records.next_data(SIZE + 4096) == (begins_at + zeros_in_hole, records.size_bytes)
+    assert find_after_damage(records, SIZE, 1, 8) == (begins_at, 7)
+
+
 def test_a_batch_across_the_border_of_two_chunks_is_found(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanning, "_CHUNK_BYTES", 64)
     for length in range(100, 200):
