@@ -50,8 +50,12 @@ class BatchPart:
     @property
     def next_offset(self) -> int:
         """One above the last record's offset."""
+        return self.offset_of(self.stop - 1) + 1
+
+    def offset_of(self, row: int) -> int:
+        """The offset of the record at index `row` of the stored batch."""
         deltas = self.columns.offset_deltas
-        return self.base_offset + (self.stop if deltas is None else int(integers_of(deltas)[self.stop - 1]) + 1)
+        return self.base_offset + (row if deltas is None else int(integers_of(deltas)[row]))
 
 
 def part_of(batch: RecordBatch, from_offset: int, until_offset: int) -> BatchPart | None:

@@ -23,6 +23,7 @@ This module needs numpy and pyarrow (the extra `arrow`); `import warmlog` does n
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from warmlog.errors import CorruptBatch, UnreadableBatch
 from warmlog.extras import install_hint
 
 try:
@@ -158,6 +159,7 @@ class ArrowMerger:
         as_text: Collection[str] = (),
         times: TimeBounds = ALL_TIMES,
     ) -> None:
+        self._tp = topic, partition
         self._builder = _Builder(topic, partition, columns, as_text)
         self._times = None if times == ALL_TIMES else times
         self.next_offset = -1
@@ -168,10 +170,18 @@ class ArrowMerger:
         self._is_on_border = False  # of the times: some pending records may be outside
 
     def add(self, batch: RecordBatch, from_offset: int = 0, until_offset: int = MAX_OFFSET) -> Iterator[pa.RecordBatch]:
-        """Add the records of `batch` in `[from_offset, until_offset)` and yield what is complete. Raises as above."""
+        """Add the records of `batch` in `[from_offset, until_offset)` and yield what is complete.
+
+        Raises as above, but UnreadableBatch in place of CorruptBatch: for this batch, which is not added; or for an
+        earlier one, whose record headers are decoded only now, and then what follows that one is dropped.
+        """
         if self._times is not None and self._times.exclude(batch.header):
             return
-        whole = part_of(batch, from_offset, until_offset)
+        try:
+            whole = part_of(batch, from_offset, until_offset)
+        except CorruptBatch as error:
+            first_offset = max(from_offset, batch.base_offset)
+            raise UnreadableBatch(str(error), *self._tp, first_offset, batch.next_offset) from error
         for part in _cut(whole) if whole is not None else ():
             size_bytes = self._builder.weigh(part)
             if self._bytes + size_bytes > MAX_BYTES or self._rows + part.count > MAX_ROWS:
@@ -185,16 +195,28 @@ class ArrowMerger:
                 yield from self.flush()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rest, if there is any."""
+        """Yield the rest, if there is any. Raises as `add`."""
         if not self._pending:
             return
         pending, self._pending, self._rows, self._bytes = self._pending, [], 0, 0
         is_on_border, self._is_on_border = self._is_on_border, False
-        built = self._builder.build(pending)
+        yield from self._built(pending, is_on_border=is_on_border)
+
+    def _built(self, parts: list[BatchPart], *, is_on_border: bool) -> Iterator[pa.RecordBatch]:
+        """Yield `parts` as one Arrow batch. If one of them is malformed, yield those before it, and raise."""
+        try:
+            built = self._builder.build(parts)
+        except CorruptBatch as error:
+            if len(parts) == 1:
+                first_offset, next_offset = parts[0].offset_of(parts[0].start), parts[0].next_offset
+                raise UnreadableBatch(str(error), *self._tp, first_offset, next_offset) from error
+            for part in parts:
+                yield from self._built([part], is_on_border=is_on_border)
+            return
         if is_on_border:
             assert self._times is not None
-            built = built.filter(pa.array(self._times.mask(times_ms(pending))))
-        self.next_offset = pending[-1].next_offset
+            built = built.filter(pa.array(self._times.mask(times_ms(parts))))
+        self.next_offset = parts[-1].next_offset
         if built.num_rows:
             yield built
 

@@ -255,14 +255,18 @@ class ArrowIterator(ItemIterator["pa.RecordBatch"]):
         following: Batch | None = batch
         error: WarmlogError | None = None
         try:
-            while following is not None:
-                parts += following.merge_into(merger)
-                following = None if parts else self._core.take(reader)
+            try:
+                while following is not None:
+                    parts += following.merge_into(merger)
+                    following = None if parts else self._core.take(reader)
+            finally:
+                parts += ((rest, merger.next_offset) for rest in merger.flush())
         except WarmlogError as caught:
             error = caught
-        parts += ((rest, merger.next_offset) for rest in merger.flush())
         if error is not None:
             if not parts:
+                if isinstance(error, UnreadableBatch) and error.next_offset < reader.position:
+                    self._core.move(reader, error.next_offset, reader.epoch)
                 raise error
             self._core.move(reader, parts[-1][1], reader.epoch)
         items, ends = zip(*parts, strict=True) if parts else ((), ())

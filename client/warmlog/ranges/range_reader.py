@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from warmlog.arrow.columns import arrow_memory
 from warmlog.arrow.int_array import ArrayColumn
 from warmlog.arrow.reader import ArrowMerger, TimeBounds
-from warmlog.errors import ApiError, ClientClosed, LogTruncated
+from warmlog.errors import ApiError, ClientClosed, LogTruncated, UnreadableBatch
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.range_fetch import RangeFetch
 from warmlog.ranges.read_settings import Projection, ReadSettings
@@ -159,23 +159,28 @@ def _batches(fetch: RangeFetch, converter: "_Converter", begin: Begin, on_loss: 
     """Yield the Arrow batches of one range. While one response is converted, the next one is awaited."""
     coming = begin(fetch.next)
     try:
-        while (found := coming.result()) is not None:
-            coming = begin(fetch.next)
-            if isinstance(found, FetchedBatches):
-                try:
+        while True:
+            found = coming.result()
+            try:
+                if found is None:
+                    yield from converter.flush()
+                    return
+                coming = begin(fetch.next)
+                if isinstance(found, FetchedBatches):
                     yield from converter.convert(found)
                     continue
-                except ApiError as error:
-                    coming.cancel()  # what follows is fetched again
-                    found = begin(partial(fetch.failed, error, converter.position, converter.epoch)).result()
-                    coming = begin(fetch.next)
+            except ApiError as error:
+                coming.cancel()  # what follows is fetched again
+                if isinstance(error, UnreadableBatch):
+                    converter.position, converter.epoch = error.base_offset, NO_LEADER_EPOCH
+                found = begin(partial(fetch.failed, error, converter.position, converter.epoch)).result()
+                coming = begin(fetch.next)
             if found is not None:
                 on_loss(found)
                 converter.position, converter.epoch = found.end, NO_LEADER_EPOCH
     finally:
         with suppress(ClientClosed):
             coming.cancel()
-    yield from converter.flush()
 
 
 class _Converter:
@@ -204,7 +209,7 @@ class _Converter:
     def convert(self, fetched: FetchedBatches) -> Iterator[Any]:
         """Yield the Arrow batches that `fetched` completes.
 
-        After an ApiError `position` is where the batch begins that cannot be read.
+        After an ApiError `position` is where the batch begins that cannot be read, unless the error says where.
         """
         planned, end = self._range, self._range.end
         while self.position < end and (header := fetched.next_header(self.position)) is not None:

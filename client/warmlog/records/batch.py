@@ -147,10 +147,10 @@ class Batch:
             )
         )
 
-    def merge_into(self, merger: "ArrowMerger") -> "list[tuple[pa.RecordBatch, int]]":
-        """Add the records to `merger`; return the Arrow batches that they complete, each with the offset after it."""
-        added = merger.add(self._record_batch, self.base_offset, self.next_offset)
-        return self._decoded(lambda: [(built, merger.next_offset) for built in added])
+    def merge_into(self, merger: "ArrowMerger") -> "Iterator[tuple[pa.RecordBatch, int]]":
+        """Add the records to `merger`; yield the Arrow batches that they complete, each with the offset after it."""
+        for built in merger.add(self._record_batch, self.base_offset, self.next_offset):
+            yield built, merger.next_offset
 
     # --- within -----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import warmlog
 from fake_broker import FakeBroker
-from warmlog_protocol.batch import encode_batch
+from warmlog_protocol.batch import encode_batch, read_header, seal_batch
 from warmlog_protocol.errors import CorruptBatch, NotLeaderOrFollower, StorageError, UnknownTopicId
 from warmlog_protocol.messages import DivergingEpoch, FetchPartition
 
@@ -276,6 +276,30 @@ async def test_after_a_damaged_batch_the_same_iterator_goes_on() -> None:
                 await anext(arrow)
             assert client.position(TOPIC, 0) == 4
             assert [batch.num_rows async for batch in arrow] == [2]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+async def test_a_batch_whose_headers_are_malformed_is_passed_alone_by_an_iterator_of_arrow(number: int) -> None:
+    async with FakeBroker(t=1) as broker:
+        fill(broker, 0, 2, 2, 2)
+        values = [b"%d" % offset for offset in range(2 * number, 2 * number + 2)]
+        batch = encode_batch(values, timestamps_ms=0, base_offset=2 * number, headers=[[("name", b"value")]] * 2)
+        body = bytearray(batch[61:])
+        body[-len(b"value") - 2] = 0xC1  # a byte that msgpack never uses
+        broker.topics[TOPIC][0].batches[number] = 2 * number, seal_batch(read_header(batch), bytes(body))
+        async with consumer(broker) as client:
+            arrow = client.arrow("latest", columns=["offset", "headers"])
+            offsets: list[int] = []
+            errors = []
+            while True:
+                try:
+                    offsets += (await anext(arrow)).column("offset").to_pylist()
+                except warmlog.UnreadableBatch as error:
+                    errors.append((error.base_offset, error.next_offset))
+                except StopAsyncIteration:
+                    break
+            assert errors == [(2 * number, 2 * number + 2)]
+            assert offsets == [offset for offset in range(6) if offset // 2 != number]
 
 
 @pytest.mark.parametrize("is_handed_over", [True, False])

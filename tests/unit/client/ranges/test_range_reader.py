@@ -20,6 +20,8 @@ from warmlog_protocol.batch import (
     encode_batch,
     encode_end_txn_marker,
     read_batch,
+    read_header,
+    seal_batch,
     to_rows,
 )
 from warmlog_protocol.codec.compression import Codec
@@ -479,6 +481,42 @@ def test_a_body_whose_lengths_are_wrong_never_becomes_an_arrow_batch(verifies_cr
                     made.validate(full=True)
             except (warmlog.CorruptBatch, warmlog.InvalidTimestamp):
                 pass
+
+
+def malformed(kind: str, base: int) -> bytes:
+    """Ten records that cannot be read, under the right CRC."""
+    values = [b"%099d" % offset for offset in range(base, base + 10)]
+    batch = encode_batch(values, timestamps_ms=0, base_offset=base, headers=[[("name", b"value")]] * 10)
+    header, body = read_header(batch), bytearray(batch[61:])
+    if kind == "headers":
+        body[-len(b"value") - 2] = 0xC1  # a byte that msgpack never uses
+    elif kind == "rows":
+        header, body = header._replace(magic=2), bytearray(b"nonsense")
+    elif kind == "too large":
+        header, body = header._replace(attributes=Codec.ZSTD), bytearray(b"\0" + (1 << 28).to_bytes(4, "little") * 4)
+    else:
+        body = bytearray(b"\0nonsense")
+    return seal_batch(header, bytes(body))
+
+
+@pytest.mark.parametrize("number", [0, 6, 9])
+@pytest.mark.parametrize("kind", ["columns", "rows", "too large", "headers"])
+def test_a_batch_that_is_malformed_under_a_right_crc_is_skipped_alone_where_that_is_allowed(
+    kind: str, number: int
+) -> None:
+    batches, base = log_of(100), 10 * number
+    batches[number] = malformed(kind, base)
+    losses: list[Loss] = []
+    with ScriptedBroker(batches) as broker:
+        ranges = [OffsetRange("t", 2, 0, 100, broker.address, TOPIC_ID)]
+        projection = Projection(("offset", "headers"))
+        found = list(read_ranges(ranges, projection, LENIENT, on_loss=losses.append))
+        with pytest.raises(warmlog.UnreadableBatch, match=f"t-2, offsets {base} to {base + 9}: batch at offset"):
+            list(read_ranges(ranges, projection, QUICK))
+    offsets = [offset for batch in found for offset in batch.column("offset").to_pylist()]
+    assert offsets == [*range(base), *range(base + 10, 100)]
+    assert [(each.start, each.end) for each in losses] == [(base, base + 10)]
+    assert losses[0].reason.startswith("unreadable: batch at offset")
 
 
 def test_a_reader_that_is_stopped_early_closes_its_connection() -> None:
