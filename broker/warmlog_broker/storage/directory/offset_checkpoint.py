@@ -1,7 +1,7 @@
 """Checkpoint files: small text files with a version, a count, and a line for each entry, as Kafka writes them.
 
 Offsets of a data directory's partitions (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
-`replication-offset-checkpoint`), a line for each::
+`replication-offset-checkpoint`, `cleaner-offset-checkpoint`), a line for each::
 
     0                        version
     2                        number of lines
