@@ -19,7 +19,7 @@ from warmlog_broker.replica.partition_state import PartitionState, Role, allowed
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import CleanEnd, LogOffsets
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.io.os_errors import DiskReadOnly, SyncNotBegun, is_out_of_resources, is_read_only
+from warmlog_broker.storage.io.os_errors import DiskReadOnly, SyncNotBegun, is_read_only, is_resource_exhaustion
 from warmlog_broker.storage.log.appender import AppendInfo, CopiedBatch, read_copied
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_broker.storage.log.local_log import ReadBound
@@ -458,10 +458,11 @@ class Partition:
     def unreadable(self, error: Exception, slices: Sequence[FileSlice] = ()) -> None:
         """Note that what is asked for cannot be read.
 
-        It is damage unless memory or descriptors were short, or the log was cut after `slices` of it were found.
+        It is damage unless memory, descriptors or space (for an index) were short, or the log was cut after `slices` of
+        it were found.
         """
         self.complain(f"damaged or lost: {error}")
-        is_short = isinstance(error, MemoryError) or (isinstance(error, OSError) and is_out_of_resources(error))
+        is_short = isinstance(error, MemoryError) or (isinstance(error, OSError) and is_resource_exhaustion(error))
         if self.replication is not None and not is_short and not any(piece.is_cut for piece in slices):
             self.replication.damaged(str(error))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 
 import pytest
 from msgspec.structs import replace
@@ -355,9 +356,12 @@ async def test_a_leader_whose_batch_followers_refuse_finds_that_it_has_damage(ro
     assert room.content(1).startswith(before)
 
 
-async def test_a_leader_that_is_short_of_descriptors_has_no_damage(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOSPC])
+async def test_a_leader_that_is_short_of_descriptors_or_space_has_no_damage(
+    number: int, room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await room.create(1, 2, 3)
-    read, failures = LogReader.read, [OSError(errno.EMFILE, "too many open files") for _ in range(3)]
+    read, failures = LogReader.read, [OSError(number, os.strerror(number)) for _ in range(3)]
 
     def read_or_fail(reader: LogReader, start_offset: int, max_bytes: int, *, bound: ReadBound) -> FetchData:
         if failures:
