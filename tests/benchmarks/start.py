@@ -82,7 +82,8 @@ def _append_segments(log: Log, segments: int) -> None:
             log.appender.append_as_leader(check_batch(batch, 1 << 20), leader_epoch=0, now_ms=now_ms())
     plan = log.flusher.prepare()
     assert plan is not None
-    plan.write_side_files()
+    plan.stage_side_files()
+    plan.place_side_files()
     log.flusher.mark_flushed(plan)  # the whole file system is synced before anybody relies on it
     log.bounds.raise_high_watermark(log.recovery_point)
 

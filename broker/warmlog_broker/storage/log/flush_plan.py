@@ -68,22 +68,13 @@ class FlushPlan(Struct):
                 os.fdatasync(file.fd)
         for path in self.snapshots:
             sync_file_if_there(path)
-        if self.has_side_files:
-            self.write_side_files()
+        self._write(replace_file)
         for directory in self.directories:
             sync_directory_if_there(directory)
 
     @property
     def has_side_files(self) -> bool:
         return self.epochs is not None or self.restart_point is not None
-
-    def write_side_files(self, *, sync: bool = True) -> None:
-        """Replace the files of the leader epochs and of the restart point, if they have changed.
-
-        A disk that is too full for it does not fail the flush: the batches carry their epochs too. Without `sync` the
-        caller syncs the file system.
-        """
-        self._write(replace_file if sync else _replace_unsynced)
 
     def stage_side_files(self) -> None:
         """Write the new side files under temporary names; durable after a sync, `place_side_files`, and a sync."""
@@ -94,6 +85,10 @@ class FlushPlan(Struct):
         self._write(lambda path, _: commit_file(path))
 
     def _write(self, write: Callable[[Path, bytes], None]) -> None:
+        """Write the files of the leader epochs and of the restart point, if they have changed.
+
+        A disk that is too full for it does not fail the flush: the batches carry their epochs too.
+        """
         if self.epochs is not None and not self.epochs_error:
             self.epochs_error = self._attempt(write, EPOCHS_NAME, pack_epochs(self.epochs))
         if self.restart_point is not None:
@@ -179,11 +174,6 @@ class Unsynced:
             segment.mark_flushed(unflushed)
         if self._segments:
             self._segments = [segment for segment in self._segments if segment.unflushed() is not None]
-
-
-def _replace_unsynced(path: Path, content: bytes) -> None:
-    stage_file(path, content, sync=False)
-    commit_file(path)
 
 
 def sync_directory_if_there(directory: Path) -> None:

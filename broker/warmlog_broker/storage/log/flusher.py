@@ -223,5 +223,6 @@ class LogFlusher:
         if sync:
             plan.run()
         else:
-            plan.write_side_files(sync=False)
+            plan.stage_side_files()
+            plan.place_side_files()
         self.mark_flushed(plan)

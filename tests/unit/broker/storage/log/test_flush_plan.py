@@ -149,7 +149,8 @@ def test_the_parts_of_a_plan_can_be_run_around_one_sync_of_the_file_system(room:
     room.append()
     plan = plan_of(room)
     assert [file.path for _, unflushed in plan.segments for file in unflushed.files] == [str(room.segment_path(0))]
-    plan.write_side_files()
+    plan.stage_side_files()
+    plan.place_side_files()
     assert room.log.flusher.mark_flushed(plan) == 1
 
 
