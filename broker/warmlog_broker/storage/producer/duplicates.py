@@ -5,8 +5,6 @@ sequence s - n is at offset o - n or below: exactly there if no other producer w
 and goes back in growing steps.
 """
 
-from typing import NamedTuple
-
 from warmlog_broker.storage.producer.producer_state import ForgottenSequence, RememberedBatch
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_protocol.batch.header import BatchHeader
@@ -34,17 +32,13 @@ def find_forgotten(
     raise (OutOfOrderSequence if was_never_here else DuplicateSequence)(str(error)) from None
 
 
-class SearchResult(NamedTuple):
-    """`found` is the batch in the log. Without it, `is_exhaustive` tells whether the whole log was searched."""
-
-    found: BatchHeader | None
-    is_exhaustive: bool
-
-
 def find_appended(
     segments: LogSegments, wanted: BatchHeader, newest_first_offset: int, log_start_offset: int
-) -> SearchResult:
-    """The batch with `wanted`'s producer, epoch and sequences whose first offset is at most `newest_first_offset`."""
+) -> tuple[BatchHeader | None, bool]:
+    """The batch with `wanted`'s producer, epoch and sequences whose first offset is at most `newest_first_offset`.
+
+    Without one, the bool tells whether the whole log was searched.
+    """
     upper = newest_first_offset + 1
     step = _FIRST_STEP_OFFSETS
     looked_at = 0
@@ -52,11 +46,11 @@ def find_appended(
     while found is None and upper > log_start_offset:
         looked_at += count
         if looked_at > SEARCH_LIMIT_BATCHES:
-            return SearchResult(None, is_exhaustive=False)
+            return None, False
         lower = max(upper - step, log_start_offset)
         found, count = _find_between(segments, wanted, lower, upper)
         upper, step = lower, 2 * step
-    return SearchResult(found, is_exhaustive=True)
+    return found, True
 
 
 def _find_between(

@@ -135,7 +135,7 @@ class ProducerStates:
     @property
     def in_transactions(self) -> list[ProducerEntry]:
         """Those with an open transaction."""
-        return [self._entries[producer_id] for producer_id in self.transactions.producer_ids]
+        return [self._entries[producer_id] for producer_id in self.transactions.open]
 
     @property
     def max_producer_id(self) -> int:
@@ -255,15 +255,10 @@ class ProducerStates:
 
         None if the marker commits, or if nothing was written in the transaction.
         """
-        completed = self._completed_by(header, control_type)
-        if completed is None or not completed.is_aborted:
+        completed = self._completed_by(header)
+        if completed is None or control_type is not ControlType.ABORT:
             return None
-        return AbortedTxn(
-            completed.producer_id,
-            completed.first_offset,
-            completed.last_offset,
-            self.transactions.stable_after(completed),
-        )
+        return AbortedTxn(*completed, self.transactions.stable_after(completed))
 
     def end_transaction(self, header: BatchHeader, marker: EndTxnMarker, now_ms: int) -> None:
         """Record a marker that was appended, which closes the producer's transaction.
@@ -271,7 +266,7 @@ class ProducerStates:
         The producer takes the marker's epoch, which fences an older incarnation even if the newer one never wrote here.
         The marker also keeps the producer from expiring too early (KAFKA-9144).
         """
-        completed = self._completed_by(header, marker.control_type)
+        completed = self._completed_by(header)
         entry = self._entry_in_epoch(header, now_ms)
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp_ms = header.max_timestamp_ms
@@ -281,12 +276,11 @@ class ProducerStates:
             self.transactions.complete(completed)
         self.verifications.clear(entry.producer_id)
 
-    def _completed_by(self, header: BatchHeader, control_type: ControlType) -> CompletedTxn | None:
+    def _completed_by(self, header: BatchHeader) -> CompletedTxn | None:
         entry = self._entries.get(header.producer_id)
         if entry is None or entry.transaction_first_offset == NO_OFFSET:
             return None
-        is_aborted = control_type is ControlType.ABORT
-        return CompletedTxn(entry.producer_id, entry.transaction_first_offset, header.base_offset, is_aborted)
+        return CompletedTxn(entry.producer_id, entry.transaction_first_offset, header.base_offset)
 
     # Loading and forgetting
 

@@ -18,46 +18,37 @@ class CompletedTxn(NamedTuple):
     first_offset: int
     last_offset: int
     """The marker's."""
-    is_aborted: bool
 
 
 class Transactions:
     """The open transactions, and completed ones whose markers are not below the high watermark."""
 
-    __slots__ = ("_completed", "_open")
+    __slots__ = ("_completed", "open")
 
     def __init__(self) -> None:
-        self._open: dict[int, int] = {}
+        self.open: dict[int, int] = {}
+        """The first offset of each open transaction, in rising order, by producer id."""
         self._completed: list[CompletedTxn] = []
-
-    def __len__(self) -> int:
-        """The number of open transactions."""
-        return len(self._open)
-
-    @property
-    def producer_ids(self) -> list[int]:
-        """Those with an open transaction, in the order of its first offset."""
-        return list(self._open)
 
     def begin(self, producer_id: int, first_offset: int) -> None:
         """Open a transaction at `first_offset` for a producer that has none."""
-        is_last = first_offset > next(reversed(self._open.values()), -1)
-        self._open[producer_id] = first_offset
+        is_last = first_offset > next(reversed(self.open.values()), -1)
+        self.open[producer_id] = first_offset
         if not is_last:  # from a snapshot, whose entries are in no order
-            self._open = dict(sorted(self._open.items(), key=lambda item: item[1]))
+            self.open = dict(sorted(self.open.items(), key=lambda item: item[1]))
 
     def stable_after(self, completed: CompletedTxn) -> int:
         """The last stable offset once `completed`, which is still open, has ended below the high watermark.
 
         It is the first offset of the oldest other open transaction, or without one the offset after the marker.
         """
-        for producer_id, first_offset in self._open.items():
+        for producer_id, first_offset in self.open.items():
             if producer_id != completed.producer_id:
                 return first_offset
         return completed.last_offset + 1
 
     def complete(self, completed: CompletedTxn) -> None:
-        del self._open[completed.producer_id]
+        del self.open[completed.producer_id]
         self._completed.append(completed)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
@@ -65,7 +56,7 @@ class Transactions:
 
         Removes completed ones whose marker is below `high_watermark`, which only truncation lowers again.
         """
-        first = next(iter(self._open.values()), None)
+        first = next(iter(self.open.values()), None)
         if self._completed:
             self.forget_completed_below(high_watermark)
             for txn in self._completed:
@@ -83,5 +74,5 @@ class Transactions:
         self._completed = [txn for txn in self._completed if txn.last_offset >= offset]
 
     def clear(self) -> None:
-        self._open.clear()
+        self.open.clear()
         self._completed.clear()

@@ -31,15 +31,6 @@ class ProducerReplay:
         """Whether compaction has removed batches that are missing in `states`."""
         self.max_producer_id = -1
 
-    @property
-    def open_transactions(self) -> dict[int, int]:
-        """The first offset of each open transaction, by producer id."""
-        return {
-            entry.producer_id: entry.transaction_first_offset
-            for entry in self.states.entries
-            if entry.transaction_first_offset != NO_OFFSET
-        }
-
     def lose_track(self) -> None:
         """Batches are missing: the producers are unknown from here on."""
         self.states.clear(0)
@@ -90,7 +81,7 @@ class ProducerReplay:
             elif entry.batches and entry.batches[-1].last_offset >= log_start_offset and not self.is_thinned:
                 found = f"producer {entry.producer_id} with last offset {entry.batches[-1].last_offset}"
                 report.find(path, expected="producers of which the log has batches", found=found)
-        for producer_id, first_offset in self.open_transactions.items():
+        for producer_id, first_offset in self.states.transactions.open.items():
             if producer_id not in in_snapshot:
                 expected = f"producer {producer_id} with a transaction open from offset {first_offset}"
                 report.find(path, expected=expected, found="no such producer")

@@ -146,10 +146,10 @@ def _refuse(source: KafkaPartition, findings: list[Finding], summary: LogWalk) -
         raise AdoptionRefused(f"{name} is damaged: {findings[0]}{more}")
     if not summary.base_offsets:
         raise AdoptionRefused(f"{source.path} has no log file")
-    if summary.producers.open_transactions:
+    if open_transactions := summary.producers.states.transactions.open:
         listed = ", ".join(
             f"of producer {producer_id} from offset {offset} on"
-            for producer_id, offset in sorted(summary.producers.open_transactions.items())
+            for producer_id, offset in sorted(open_transactions.items())
         )
         raise AdoptionRefused(
             f"{name} has a transaction open: {listed}. Let Kafka run until it is committed, aborted or timed out, and "

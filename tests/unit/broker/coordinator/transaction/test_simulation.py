@@ -247,7 +247,7 @@ def a_marker_of_the_same_epoch_ends_a_transaction(patch: pytest.MonkeyPatch) -> 
 
     def lenient(self: ProducerStates, header: BatchHeader, marker: EndTxnMarker, **rest: bool) -> bool:
         entry = self.get(header.producer_id)
-        is_open = entry is not None and header.producer_id in self.transactions.producer_ids
+        is_open = entry is not None and header.producer_id in self.transactions.open
         if entry is not None and is_open and entry.epoch == header.producer_epoch:
             return True
         return check_marker(self, header, marker, **rest)
@@ -301,7 +301,7 @@ def repeated_batches_are_appended(patch: pytest.MonkeyPatch) -> None:
 
 def a_marker_counts_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
     def at_once(self: OpenTransactions, completed: CompletedTxn) -> None:
-        del self._open[completed.producer_id]
+        del self.open[completed.producer_id]
 
     patch.setattr(OpenTransactions, "complete", at_once)
 
@@ -380,7 +380,7 @@ def a_marker_of_a_kept_epoch_is_written_only_where_a_transaction_is_open(patch: 
     check_marker = ProducerStates.check_marker
 
     def lenient(self: ProducerStates, header: BatchHeader, marker: EndTxnMarker, *, keeps_epoch: bool) -> bool:
-        is_open = header.producer_id in self.transactions.producer_ids
+        is_open = header.producer_id in self.transactions.open
         return check_marker(self, header, marker, keeps_epoch=keeps_epoch) and (is_open or not keeps_epoch)
 
     patch.setattr(ProducerStates, "check_marker", lenient)

@@ -95,7 +95,7 @@ def test_a_marker_of_the_epoch_of_the_open_transaction_cannot_end_it(room: LogRo
     with pytest.raises(InvalidTxnState, match="of epoch 3 is open since offset 0"):
         room.end_transaction(1, commits=False, epoch=3)
     assert room.log.log_end_offset == 1
-    assert 1 in room.log.producers.transactions.producer_ids
+    assert 1 in room.log.producers.transactions.open
 
 
 def test_a_transaction_is_opened_with_the_guard_that_was_given_out_for_it(room: LogRoom) -> None:  # PS-11

@@ -186,8 +186,8 @@ def test_an_open_transaction_is_told(sample: Path) -> None:
         position += header.size_bytes
     os.truncate(path, position)
     summary = verify(directory)[1]
-    assert summary.producers.open_transactions
-    assert all(offset < summary.next_offset for offset in summary.producers.open_transactions.values())
+    assert summary.producers.states.transactions.open
+    assert all(offset < summary.next_offset for offset in summary.producers.states.transactions.open.values())
 
 
 def test_a_truncation_is_known_and_one_that_cannot_be_understood_is_found(room: LogRoom) -> None:

@@ -68,7 +68,7 @@ class Partition:
         if duplicate is not None:
             self._when_durable(duplicate.last_offset + 1, then)
             return
-        if header.producer_id in self.states.transactions.producer_ids:
+        if header.producer_id in self.states.transactions.open:
             turn = self._turns[header.producer_id]
         self._take(Batch(header._replace(base_offset=self.end_offset), values, turn))
         self._when_durable(self.end_offset, then)
@@ -102,7 +102,7 @@ class Partition:
 
     def _end(self, batch: Batch, marker: EndTxnMarker) -> None:
         header = batch.header
-        if header.producer_id in self.states.transactions.producer_ids:
+        if header.producer_id in self.states.transactions.open:
             self._marked[self._turns[header.producer_id]] = header.base_offset
         aborted = self.states.aborted_by(header, marker.control_type)
         if aborted is not None:
