@@ -38,10 +38,11 @@ class WalkedBatch(NamedTuple):
 
 
 def walk_batches(
-    segments: LogSegments, from_offset: int, log_end_offset: int, damage: Sequence[Damage] = ()
+    segments: LogSegments, from_offset: int, last_base_offset: int, damage: Sequence[Damage] = ()
 ) -> Iterator[WalkedBatch]:
-    """Yield each batch with offsets from `from_offset` on that is not damaged."""
-    for segment in segments.values(from_offset, log_end_offset + 1):
+    """Yield each batch with offsets from `from_offset` on that is not damaged, up to the end of the last segment that
+    begins at or before `last_base_offset`."""
+    for segment in segments.values(from_offset, last_base_offset + 1):
         damaged = {each.position for each in damage if each.path == segment.path}
         start = 0 if from_offset <= segment.base_offset else _start_in(segment, from_offset)
         for found in scan(segment.records, start, place_in_segment(segment.base_offset)):

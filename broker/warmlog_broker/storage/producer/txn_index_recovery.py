@@ -50,10 +50,8 @@ def verify_transaction_index(
     states = ProducerStates()
     first_offset = segments.base_offsets[0]
     snapshots.load_newest(states, first_offset=first_offset, at_most=segment.base_offset, now_ms=now_ms)
-    following = segments.higher(segment.base_offset)
-    end_offset = segment.lookup.next_offset() if following is None else following.base_offset
     found = []
-    for batch in walk_batches(segments, states.end_offset, end_offset - 1, damage):
+    for batch in walk_batches(segments, states.end_offset, segment.base_offset, damage):
         aborted = replay(states, batch, now_ms)
         if aborted is not None and batch.segment is segment:
             found.append(aborted)

@@ -134,14 +134,6 @@ class SegmentLookup:
         found = self.find_batch(offset)
         return None if found is None else next(self._records.batches(found.position))[0]
 
-    def next_offset(self) -> int:
-        """The last offset + 1, from the last index entry on; the base offset of an empty segment."""
-        index = self._indexes.for_offsets()
-        next_offset = self._base_offset
-        for header, _ in self._records.batches(0 if index is None else index.lookup(index.last_offset).position):
-            next_offset = header.next_offset
-        return next_offset
-
     def end_before(self, offset: int) -> int:
         """The end (exclusive) of the last batch that ends at `offset` or before; the base offset if there is none.
 

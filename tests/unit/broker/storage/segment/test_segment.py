@@ -158,7 +158,7 @@ def test_a_segment_reads_like_a_list_of_batches(
         assert read_offsets(segment, start) == list(expected)
     assert read_offsets(segment, offset) is None
     assert read_offsets(segment, 10, 10**6) == [o for offsets in model for o in offsets]
-    assert segment.lookup.next_offset() == offset
+    assert segment.lookup.end_before(offset) == offset
     segment.close()
 
 
