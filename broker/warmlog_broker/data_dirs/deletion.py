@@ -35,7 +35,7 @@ from warmlog_broker.storage.directory.partition_files import METADATA_NAME, stor
 from warmlog_broker.storage.directory.topic_partition import (
     PartitionDirectoryName,
     TopicPartition,
-    deleted_directory_name,
+    marked_directory_name,
     parse_directory_name,
 )
 from warmlog_broker.storage.io.durable_files import sync_directory
@@ -52,7 +52,7 @@ def rename_to_deleted(path: Path, key: TopicPartition, *, sync: bool = True) -> 
 
     Durable on return, unless the caller syncs the data directory once for many: each sync takes milliseconds.
     """
-    target = path.rename(path.with_name(deleted_directory_name(key)))
+    target = path.rename(path.with_name(marked_directory_name(key, "delete")))
     if sync:
         sync_directory(path.parent)
     return target

@@ -12,8 +12,8 @@ long names). Directories that Kafka named `-stray` are recognised and left alone
 """
 
 import re
-from typing import NamedTuple
-from uuid import UUID, uuid4
+from typing import Literal, NamedTuple
+from uuid import uuid4
 
 MAX_NAME_CHARACTERS = 255
 
@@ -51,14 +51,7 @@ def parse_directory_name(name: str) -> PartitionDirectoryName | None:
     return PartitionDirectoryName(TopicPartition(live["topic"], int(live["partition"])), mark)
 
 
-def deleted_directory_name(topic_partition: TopicPartition, unique: UUID | None = None) -> str:
-    return _marked_name(topic_partition, unique or uuid4(), "delete")
-
-
-def future_directory_name(topic_partition: TopicPartition, unique: UUID) -> str:
-    return _marked_name(topic_partition, unique, "future")
-
-
-def _marked_name(topic_partition: TopicPartition, unique: UUID, mark: str) -> str:
-    ending = f"-{topic_partition.partition}.{unique.hex}-{mark}"
+def marked_directory_name(topic_partition: TopicPartition, mark: Literal["delete", "future"]) -> str:
+    """A name that no other directory has."""
+    ending = f"-{topic_partition.partition}.{uuid4().hex}-{mark}"
     return topic_partition.topic[: MAX_NAME_CHARACTERS - len(ending)] + ending

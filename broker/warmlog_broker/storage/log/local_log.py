@@ -16,7 +16,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from warmlog_broker.storage.config import LogConfig
-from warmlog_broker.storage.directory.topic_partition import TopicPartition, deleted_directory_name
+from warmlog_broker.storage.directory.topic_partition import TopicPartition, marked_directory_name
 from warmlog_broker.storage.io.durable_files import sync_directory
 from warmlog_broker.storage.io.os_errors import (
     SyncNotBegun,
@@ -562,7 +562,7 @@ class LocalLog:
         if self.replacement is not None:
             self.replacement.close_handles()
         self.failure = reason
-        target = self.directory.with_name(deleted_directory_name(self.key))
+        target = self.directory.with_name(marked_directory_name(self.key, "delete"))
         self.directory.rename(target)
         if sync:
             sync_directory(target.parent)

@@ -18,13 +18,12 @@ crash; see `replica_mover` in the broker.
 import os
 from pathlib import Path
 from typing import NamedTuple
-from uuid import uuid4
 
 from msgspec import Struct, field
 
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, pack_epochs
 from warmlog_broker.storage.directory.partition_files import METADATA_NAME, STATE_NAMES, pack_partition_metadata
-from warmlog_broker.storage.directory.topic_partition import future_directory_name
+from warmlog_broker.storage.directory.topic_partition import marked_directory_name
 from warmlog_broker.storage.index.time_index import TimeIndex
 from warmlog_broker.storage.io.copy_bytes import copy_bytes
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory, write_file
@@ -76,7 +75,7 @@ def make_directory(source: Log, data_directory: Path) -> Path:
 
     OSError from the disk: then the directory is removed again, if possible.
     """
-    directory = data_directory / future_directory_name(source.key, uuid4())
+    directory = data_directory / marked_directory_name(source.key, "future")
     assert source.topic_id is not None
     directory.mkdir()
     try:

@@ -25,8 +25,7 @@ from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.partition_files import pack_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import (
     TopicPartition,
-    deleted_directory_name,
-    future_directory_name,
+    marked_directory_name,
 )
 from wire_client import batch_of
 
@@ -62,7 +61,7 @@ class Room:
         return path
 
     def make_copy(self) -> Path:
-        return self.make(self.two, future_directory_name(KEY, UUID(int=1)))
+        return self.make(self.two, marked_directory_name(KEY, "future"))
 
     def find(self) -> Assignments:
         assignments = find_assignments(self.directories, self.cluster, self.state)
@@ -111,7 +110,7 @@ def test_a_move_that_was_decided_upon_is_finished_whatever_was_done_of_it(
     if has_old:
         room.make(room.one)
     else:
-        room.make(room.one, deleted_directory_name(KEY))
+        room.make(room.one, marked_directory_name(KEY, "delete"))
     copy = room.make(room.two) if is_named else room.make_copy()
     (copy / "content").touch()
     for _ in range(2):
@@ -185,9 +184,9 @@ def test_copies_go_by_the_topics_id_and_strangers_are_left_alone(room: Room, cap
     room.assign(room.one)
     room.make(room.one)
     room.make(room.one, key.directory_name)
-    copy = room.make(room.two, future_directory_name(key, UUID(int=2)))
+    copy = room.make(room.two, marked_directory_name(key, "future"))
     (copy / "partition.metadata").write_bytes(pack_partition_metadata(UUID(int=8)))
-    stranger = room.make(room.two, future_directory_name(TopicPartition("u", 0), UUID(int=3)))
+    stranger = room.make(room.two, marked_directory_name(TopicPartition("u", 0), "future"))
     (stranger / "partition.metadata").write_bytes(pack_partition_metadata(UUID(int=9)))
     with caplog.at_level(logging.WARNING):
         assert room.find().futures == [(key, room.two, copy)]

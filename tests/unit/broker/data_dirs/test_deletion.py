@@ -14,7 +14,7 @@ from unit.broker.data_dirs.test_loader import TOPIC, Opened, append, write_entri
 from warmlog_broker.data_dirs import deletion
 from warmlog_broker.metadata.metadata_log import TopicCreated, TopicDeleted
 from warmlog_broker.storage.directory.partition_files import pack_partition_metadata, read_partition_metadata
-from warmlog_broker.storage.directory.topic_partition import TopicPartition, future_directory_name
+from warmlog_broker.storage.directory.topic_partition import TopicPartition, marked_directory_name
 from warmlog_protocol.errors import StorageError
 
 TOPIC_ID = UUID(bytes=TOPIC.topic_id)
@@ -172,7 +172,7 @@ def test_an_empty_directory_that_does_not_say_whose_it_is_stays_with_the_topic_t
 def test_a_copy_goes_only_if_it_says_that_it_is_the_deleted_topics(
     data_dir: Path, damage: Callable[[Path], object], expected: str
 ) -> None:
-    copy = data_dir / future_directory_name(TopicPartition("t", 0), UUID(int=1))
+    copy = data_dir / marked_directory_name(TopicPartition("t", 0), "future")
     shutil.copytree(data_dir / "t-0", copy)
     damage(copy)
     with Opened(data_dir):

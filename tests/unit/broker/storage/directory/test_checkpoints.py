@@ -17,7 +17,7 @@ from warmlog_broker.storage.directory.partition_files import (
 )
 from warmlog_broker.storage.directory.topic_partition import (
     TopicPartition,
-    deleted_directory_name,
+    marked_directory_name,
     parse_directory_name,
 )
 from warmlog_broker.storage.io.durable_files import replace_file
@@ -166,7 +166,7 @@ def test_other_names_are_not_partitions(name: str) -> None:
 
 def test_a_deleted_partition_gets_a_name_of_its_own_that_says_what_it_was() -> None:
     partition = TopicPartition("foo", 3)
-    first, second = deleted_directory_name(partition), deleted_directory_name(partition)
+    first, second = marked_directory_name(partition, "delete"), marked_directory_name(partition, "delete")
     assert first != second
     assert re.fullmatch(r"foo-3\.[0-9a-f]{32}-delete", first)
     parsed = present(parse_directory_name(first))
@@ -174,6 +174,6 @@ def test_a_deleted_partition_gets_a_name_of_its_own_that_says_what_it_was() -> N
 
 
 def test_a_long_topic_is_cut_so_that_the_name_fits_a_file_system() -> None:
-    name = deleted_directory_name(TopicPartition("n" + "o" * 248, 5), UUID(HEX))
+    name = marked_directory_name(TopicPartition("n" + "o" * 248, 5), "delete")
     assert len(name) == 255
-    assert name == "n" + "o" * 212 + f"-5.{HEX}-delete"
+    assert re.fullmatch("no{212}" + r"-5\.[0-9a-f]{32}-delete", name)

@@ -13,7 +13,7 @@ import pytest
 from other_user import NOBODY, directory_open_to_all
 from unit.broker.data_directories import open_directory
 from warmlog_broker.storage.directory import data_dir, dir_lock, properties
-from warmlog_broker.storage.directory.topic_partition import TopicPartition, deleted_directory_name
+from warmlog_broker.storage.directory.topic_partition import TopicPartition, marked_directory_name
 
 KEY = TopicPartition("flights", 0)
 OTHER = TopicPartition("flights", 1)
@@ -166,7 +166,7 @@ def test_a_damaged_checkpoint_means_that_logs_are_checked_from_their_beginning(
 
 
 def test_partitions_are_found_by_name_and_everything_else_is_left_alone(tmp_path: Path) -> None:
-    deleted = deleted_directory_name(KEY)
+    deleted = marked_directory_name(KEY, "delete")
     stray = f"flights-7.{uuid4().hex}-stray"
     for name in ("flights-0", "a-b-12", deleted, stray, "lost+found", "notes"):
         (tmp_path / name).mkdir()
@@ -181,7 +181,7 @@ def test_partitions_are_found_by_name_and_everything_else_is_left_alone(tmp_path
 
 
 def test_only_the_directory_of_a_deleted_partition_can_be_removed(tmp_path: Path) -> None:
-    deleted = tmp_path / deleted_directory_name(KEY)
+    deleted = tmp_path / marked_directory_name(KEY, "delete")
     deleted.mkdir()
     (deleted / f"{0:020d}.log").touch()
     data_dir.remove_deleted_partition(deleted)

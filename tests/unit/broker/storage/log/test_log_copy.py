@@ -284,9 +284,9 @@ def test_a_log_that_starts_above_its_end_can_be_copied(room: Room) -> None:
 
 
 def test_the_name_of_a_long_topic_is_cut(tmp_path: Path) -> None:
-    from warmlog_broker.storage.directory.topic_partition import TopicPartition, future_directory_name
+    from warmlog_broker.storage.directory.topic_partition import TopicPartition, marked_directory_name
 
-    name = future_directory_name(TopicPartition("x" * 249, 999), UUID(int=1))
+    name = marked_directory_name(TopicPartition("x" * 249, 999), "future")
     assert len(name) == 255
     parsed = present(parse_directory_name(name))
     assert (parsed.topic_partition.partition, parsed.mark) == (999, "future")
