@@ -19,11 +19,11 @@ from kafka_jars import NEEDS_KAFKA, run_java
 from kafka_sample import copy_sample
 from unit.broker.storage.log_room import TINY, LogRoom
 from warmlog.cli.app import build_program
+from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.leader_epochs import pack_epochs
 from warmlog_broker.storage.directory.offset_checkpoint import write_offsets
 from warmlog_broker.storage.directory.partition_files import pack_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
 from warmlog_broker.storage.verify.rebuild import rebuild_partition
 from warmlog_protocol.batch import MAGIC_ROWS, BatchHeader, columns_of, seal_rows
 from warmlog_protocol.codec.compression import Codec
@@ -130,7 +130,7 @@ def test_the_same_holds_for_a_log_that_is_in_use_and_for_files_made_anew(written
     files = files_in(room.directory, (".log", ".txnindex", ".snapshot"))
     assert kafka_dumps(files, "--print-data-log") == we_dump(files, "--print-data-log")
     copy = shutil.copytree(written, tmp_path / "copy")
-    rebuild_partition(copy, SegmentConfig(50, 4096), with_snapshots=True)
+    rebuild_partition(copy, LogConfig(index_interval_bytes=50, segment_index_bytes=4096), with_snapshots=True)
     assert kafka_dumps(files_in(copy)) == we_dump(files_in(copy))
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Literal
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from warmlog_broker.coordinator.readers import record_check
 from warmlog_broker.metadata.log_file import FILE_NAME, read_state
 from warmlog_broker.metadata.metadata_log import MetadataState
@@ -16,7 +18,6 @@ from warmlog_broker.storage.directory.partition_files import METADATA_NAME
 from warmlog_broker.storage.directory.properties import FORMAT_NAME
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
 from warmlog_broker.storage.segment.segment_files import base_offsets_in
-from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
 from warmlog_broker.storage.verify.partition import verify_data_directory, verify_partition
 from warmlog_broker.storage.verify.rebuild import RebuildResult, rebuild_partition
 from warmlog_broker.storage.verify.report import Report
@@ -126,7 +127,7 @@ def rebuild_directory(
                 continue
             topic = topics.get(name.topic_partition.topic)
             config = LogConfig() if topic is None else LogConfig.from_settings(topic.settings)
-            interval_bytes = config.index_interval_bytes if index_interval_bytes is None else index_interval_bytes
-            segment_config = SegmentConfig(interval_bytes, config.segment_index_bytes)
-            results[directory] = rebuild_partition(directory, segment_config, with_snapshots=with_snapshots)
+            if index_interval_bytes is not None:
+                config = replace(config, index_interval_bytes=index_interval_bytes)
+            results[directory] = rebuild_partition(directory, config, with_snapshots=with_snapshots)
         return results

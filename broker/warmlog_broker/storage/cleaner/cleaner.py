@@ -40,7 +40,6 @@ from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.segment.file_records import MAX_LOG_BYTES
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_files import KINDS
-from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
 from warmlog_broker.storage.segment.segment_swap import CLEANED_SUFFIX
 from warmlog_protocol.batch import CRC_START, RecordBatch, read_header
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -143,14 +142,14 @@ class Cleaning:
         the last source was written: retention uses it if records have no timestamps.
         """
         assert self._rules is not None, "build_map comes first"
-        config, directory = self.task.config, group[0].path.parent
+        directory = group[0].path.parent
         for path in directory.glob(f"*{CLEANED_SUFFIX}"):  # they would make the next swap look unfinished
             logger.warning("%s is left over and removed", path)
             path.unlink(missing_ok=True)
         segment = LogSegment(
             directory,
             group[0].base_offset,
-            config=SegmentConfig(config.index_interval_bytes, config.segment_index_bytes),
+            config=self.task.config,
             open_files=self.task.open_files,
             now_ms=self._now_ms,
             suffix=CLEANED_SUFFIX,

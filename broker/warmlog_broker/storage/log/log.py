@@ -18,7 +18,6 @@ of it remains, and the next may succeed.
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from random import randrange
 from typing import Self
 from uuid import UUID
 
@@ -75,7 +74,6 @@ class Log:
         stored: StoredState = NEVER_STORED,
         is_start_known: bool = False,
         max_leader_epoch: int | None = None,
-        random_below: Callable[[int], int] = randrange,
         after_bytes: Callable[[int], None] = lambda _: None,
     ) -> Self:
         """Open the log in `directory`, or create it, and recover it unless `stored` says how it was left.
@@ -86,7 +84,7 @@ class Log:
         size of each part that was checked. Raises InconsistentTopicId if the
         directory belongs to another topic id, and StorageError if the disk fails.
         """
-        factory = SegmentFactory(directory, config, open_files, random_below)
+        factory = SegmentFactory(directory, config, open_files)
         try:
             stored, truncation = cap_at_truncation(directory, stored)
             request = LoadRequest(

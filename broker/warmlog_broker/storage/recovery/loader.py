@@ -56,7 +56,7 @@ from warmlog_broker.storage.recovery.recovery import (
 from warmlog_broker.storage.segment.file_records import PRIVATE_SUFFIX
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name, split_name
-from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX, SegmentConfig
+from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX
 from warmlog_broker.storage.segment.segment_swap import DELETED_SUFFIX, finish_swaps
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_protocol.errors import InconsistentTopicId, StorageError
@@ -72,24 +72,17 @@ class SegmentFactory(Struct, frozen=True):
     directory: Path
     config: LogConfig
     open_files: OpenFiles
-    random_below: Callable[[int], int] = randrange
-    """Returns a random number below the one given, which is subtracted from segment.ms."""
 
     def open(self, base_offset: int, now_ms: int) -> LogSegment:
-        config = self.config
         # Kafka allows up to segment.ms. On a compacted topic that may be more than roll_ms: each batch would roll then.
-        jitter_ms = min(config.segment_jitter_ms, config.roll_ms)
+        jitter_ms = min(self.config.segment_jitter_ms, self.config.roll_ms)
         return LogSegment(
             self.directory,
             base_offset,
-            config=SegmentConfig(
-                index_interval_bytes=config.index_interval_bytes,
-                max_index_bytes=config.segment_index_bytes,
-                preallocate_bytes=config.segment_bytes if config.preallocate else 0,
-            ),
+            config=self.config,
             open_files=self.open_files,
             now_ms=now_ms,
-            roll_jitter_ms=self.random_below(jitter_ms) if jitter_ms else 0,
+            roll_jitter_ms=randrange(jitter_ms) if jitter_ms else 0,  # noqa: S311
         )
 
 

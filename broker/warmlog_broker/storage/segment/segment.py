@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.partition_files import RestartPoint
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.index.lazy_index import LazyIndex
@@ -32,7 +33,7 @@ from warmlog_broker.storage.io.durable_files import sync_directory
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
 from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords, FileSlice
 from warmlog_broker.storage.segment.segment_files import KINDS, run_deletions, segment_file_name
-from warmlog_broker.storage.segment.segment_indexes import IndexBuilder, IndexState, SegmentConfig, SegmentIndexes
+from warmlog_broker.storage.segment.segment_indexes import IndexBuilder, IndexState, SegmentIndexes
 from warmlog_broker.storage.segment.segment_lookup import SegmentLookup
 from warmlog_protocol.batch.header import NO_TIMESTAMP
 from warmlog_protocol.errors import WarmlogError
@@ -103,7 +104,7 @@ class LogSegment:
         directory: Path,
         base_offset: int,
         *,
-        config: SegmentConfig,
+        config: LogConfig,
         open_files: OpenFiles,
         now_ms: int,
         roll_jitter_ms: int = 0,
@@ -112,7 +113,8 @@ class LogSegment:
         """Open the segment in `directory`, or create it (one empty .log file and no index).
 
         An existing segment costs one stat; its files are opened when they are needed. `roll_jitter_ms`, drawn by the
-        caller for each segment, is subtracted from segment.ms.
+        caller for each segment, is subtracted from segment.ms. One with a suffix is not preallocated: it is written
+        once.
         """
         log, offset_index, time_index, transaction_index = (
             f"{directory}/{segment_file_name(base_offset, kind, suffix)}" for kind in KINDS
@@ -121,7 +123,8 @@ class LogSegment:
         self.base_offset = base_offset
         self._suffix = suffix
         self.config = config
-        self.records = records = FileRecords.open(log, open_files, preallocate_bytes=config.preallocate_bytes)
+        preallocate_bytes = config.segment_bytes if config.preallocate and not suffix else 0
+        self.records = records = FileRecords.open(log, open_files, preallocate_bytes=preallocate_bytes)
         self.indexes = SegmentIndexes(
             offset_index, time_index, base_offset, records=records, config=config, open_files=open_files
         )

@@ -16,8 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from msgspec import Struct
-
+from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.partition_files import RestartPoint
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET, CorruptIndex
 from warmlog_broker.storage.index.lazy_index import LazyIndex
@@ -47,17 +46,6 @@ class LostIndex(StorageError):
     def __init__(self, rebuild: "IndexRebuild", message: str) -> None:
         super().__init__(message)
         self.rebuild = rebuild
-
-
-class SegmentConfig(Struct, frozen=True):
-    """The topic settings that a segment needs."""
-
-    index_interval_bytes: int = 4096
-    """Bytes of log between two index entries: index.interval.bytes."""
-    max_index_bytes: int = 10_485_760
-    """Size of each index file while the segment is active: segment.index.bytes."""
-    preallocate_bytes: int = 0
-    """Initial size of a new .log file; 0 for no preallocation."""
 
 
 class IndexState(Enum):
@@ -101,11 +89,11 @@ class SegmentIndexes:
         base_offset: int,
         *,
         records: FileRecords,
-        config: SegmentConfig,
+        config: LogConfig,
         open_files: OpenFiles,
     ) -> None:
         """Opens no file. If the log has no data there can be no entries, whatever the files hold."""
-        max_bytes = config.max_index_bytes
+        max_bytes = config.segment_index_bytes
         self.offset: LazyIndex[OffsetIndex] = LazyIndex(
             offset_path,
             OffsetIndex,
@@ -178,8 +166,8 @@ class SegmentIndexes:
             return
         for index in (self.for_offsets(), self.for_times()):
             assert index is not None
-            if index.file_bytes < self._config.max_index_bytes:
-                index.resize(self._config.max_index_bytes)
+            if index.file_bytes < self._config.segment_index_bytes:
+                index.resize(self._config.segment_index_bytes)
         self.state = IndexState.ACTIVE
 
     def add(self, last_offset: int, position: int, largest: TimestampOffset) -> None:

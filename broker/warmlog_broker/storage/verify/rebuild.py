@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
 from warmlog_broker.storage.io.open_files import OpenFiles
@@ -31,7 +32,6 @@ from warmlog_broker.storage.segment.segment_files import (
 from warmlog_broker.storage.segment.segment_indexes import (
     REBUILT_SUFFIX,
     IndexBuilder,
-    SegmentConfig,
     SegmentIndexes,
     place_in_segment,
 )
@@ -53,7 +53,7 @@ class RebuildResult:
     """Log files with bytes that are no batch, or with a malformed control batch."""
 
 
-def rebuild_partition(directory: Path, config: SegmentConfig, *, with_snapshots: bool = False) -> RebuildResult:
+def rebuild_partition(directory: Path, config: LogConfig, *, with_snapshots: bool = False) -> RebuildResult:
     """Rebuild the side files of all segments in `directory`, which must not be in use. Durable on return.
 
     OSError if the disk refuses; some files are then rebuilt and the others unchanged.
@@ -106,7 +106,7 @@ class _SegmentRebuild:
     directory: Path
     base_offset: int
     next_offset: int
-    config: SegmentConfig
+    config: LogConfig
     producers: ProducerReplay
     result: RebuildResult
     is_newest: bool

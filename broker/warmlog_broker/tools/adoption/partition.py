@@ -24,7 +24,6 @@ from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, base_offsets_in, segment_file_name
-from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
 from warmlog_broker.storage.verify.partition import verify_partition
 from warmlog_broker.storage.verify.rebuild import rebuild_partition
 from warmlog_broker.storage.verify.report import Finding, Report
@@ -96,7 +95,7 @@ def copy_partition(
     beside = [finding for finding in report.findings if not _is_of_log(finding)]
     if beside and not report.suppressed:
         with_snapshots = any(finding.path.endswith(SNAPSHOT_SUFFIX) for finding in beside)
-        rebuilt = rebuild_partition(target, SegmentConfig(), with_snapshots=with_snapshots)
+        rebuilt = rebuild_partition(target, LogConfig(), with_snapshots=with_snapshots)
         remarks += [*(f"rebuilt: {finding}" for finding in beside), *rebuilt.remarks]
         report = Report()
         summary = verify_partition(target, _expectations(source), report)

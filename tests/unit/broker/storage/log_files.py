@@ -7,10 +7,10 @@ from pathlib import Path
 from resource import RLIMIT_FSIZE, getrlimit, setrlimit
 from unittest.mock import patch
 
+from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.segment.file_records import FileRecords
 from warmlog_broker.storage.segment.segment import LogSegment
-from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
 from warmlog_protocol.batch import encode_batch, iter_batches, placement_prefix, read_header
 
 HOUR_MS = 3_600_000
@@ -66,7 +66,12 @@ def open_segment(
     return LogSegment(
         directory,
         base_offset,
-        config=SegmentConfig(index_interval_bytes, max_index_bytes, preallocate_bytes),
+        config=LogConfig(
+            index_interval_bytes=index_interval_bytes,
+            segment_index_bytes=max_index_bytes,
+            preallocate=preallocate_bytes > 0,
+            segment_bytes=preallocate_bytes,
+        ),
         open_files=open_files or OpenFiles(),
         now_ms=now_ms,
         roll_jitter_ms=roll_jitter_ms,

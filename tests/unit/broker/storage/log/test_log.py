@@ -239,7 +239,7 @@ class TestRolling:
         assert not room.log.local.roll_if_overdue(room.now_ms)
         assert room.log.local.roll_if_overdue(room.now_ms + 1)
 
-    def test_jitter_is_drawn_for_each_segment(self, quick_path: Path) -> None:
+    def test_jitter_is_drawn_for_each_segment(self, quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         room = LogRoom(quick_path, LogConfig(segment_ms=1000, segment_jitter_ms=600))
         room.log.close()
         drawn: list[int] = []
@@ -248,7 +248,8 @@ class TestRolling:
             drawn.append(limit)
             return 400
 
-        room.open(random_below=random_below)
+        monkeypatch.setattr("warmlog_broker.storage.recovery.loader.randrange", random_below)
+        room.open()
         room.append()
         room.append(timestamp_ms=START_MS + 600)
         assert len(room.log.local.segments) == 1

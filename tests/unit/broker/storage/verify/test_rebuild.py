@@ -10,7 +10,7 @@ import pytest
 from kafka_sample import SAMPLE
 from unit.broker.storage.log_files import overwrite
 from unit.broker.storage.log_room import TINY, LogRoom, read_values
-from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
+from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.verify.partition import verify_partition
 from warmlog_broker.storage.verify.rebuild import rebuild_partition
 from warmlog_broker.storage.verify.report import Report
@@ -18,7 +18,6 @@ from warmlog_broker.storage.verify.segment import Expectations
 
 INDEXES = (".index", ".timeindex", ".txnindex")
 SIDES = (*INDEXES, ".snapshot")
-CONFIG = SegmentConfig(TINY.index_interval_bytes, TINY.segment_index_bytes)
 
 
 def contents(directory: Path, kinds: tuple[str, ...] = SIDES) -> dict[str, bytes]:
@@ -49,7 +48,7 @@ def test_kafkas_own_files_come_out_byte_for_byte(
             (directory / name).unlink()
         elif name != first_snapshot:
             (directory / name).write_bytes(content[:-3] + b"???")
-    result = rebuild_partition(directory, SegmentConfig(interval_bytes), with_snapshots=True)
+    result = rebuild_partition(directory, LogConfig(index_interval_bytes=interval_bytes), with_snapshots=True)
     assert contents(directory) == kafkas
     assert result.remarks == []
     assert {path.name for path in result.written} == set(kafkas) - {first_snapshot}
@@ -60,7 +59,7 @@ def test_a_recovery_writes_the_same(room: LogRoom) -> None:
     for path in rebuilt.iterdir():
         if path.suffix in INDEXES:
             path.unlink()
-    rebuild_partition(rebuilt, CONFIG)
+    rebuild_partition(rebuilt, TINY)
     room.stored = room.stored._replace(clean_end=None, offsets=room.stored.offsets._replace(recovery_point=0))
     for path in room.directory.iterdir():
         if path.suffix in INDEXES:
@@ -72,7 +71,7 @@ def test_a_recovery_writes_the_same(room: LogRoom) -> None:
 
 def test_the_log_files_are_not_touched_and_the_log_goes_on(room: LogRoom) -> None:
     before = {name: (room.path(name).read_bytes(), room.path(name).stat().st_mtime_ns) for name in room.files(".log")}
-    rebuild_partition(room.directory, CONFIG, with_snapshots=True)
+    rebuild_partition(room.directory, TINY, with_snapshots=True)
     assert {name: (room.path(name).read_bytes(), room.path(name).stat().st_mtime_ns) for name in before} == before
     report = Report()
     verify_partition(room.directory, Expectations(), report)
@@ -86,7 +85,7 @@ def test_the_log_files_are_not_touched_and_the_log_goes_on(room: LogRoom) -> Non
 def test_what_lies_behind_damage_can_be_reached_again(room: LogRoom) -> None:
     name = room.files(".log")[0]
     overwrite(room.path(name), 40, b"\xff\xff")
-    result = rebuild_partition(room.directory, CONFIG)
+    result = rebuild_partition(room.directory, TINY)
     assert [remark for remark in result.remarks if "CRC" in remark]
     report = Report()
     verify_partition(room.directory, Expectations(), report)
@@ -98,7 +97,7 @@ def test_transactions_are_left_alone_where_the_beginning_is_not_known(tmp_path: 
     (directory / "00000000000000005468.snapshot").unlink()
     stray = directory / "00000000000000011639.txnindex"
     stray.write_bytes(b"something")
-    result = rebuild_partition(directory, SegmentConfig(1024), with_snapshots=True)
+    result = rebuild_partition(directory, LogConfig(index_interval_bytes=1024), with_snapshots=True)
     assert stray.read_bytes() == b"something"
     assert len(result.remarks) == 1 + 2
 
@@ -106,14 +105,14 @@ def test_transactions_are_left_alone_where_the_beginning_is_not_known(tmp_path: 
 def test_an_index_of_aborted_transactions_that_belongs_to_none_is_removed(room: LogRoom) -> None:
     stray = room.segment_path(0, ".txnindex")
     stray.write_bytes(bytes(34))
-    rebuild_partition(room.directory, CONFIG)
+    rebuild_partition(room.directory, TINY)
     assert not stray.exists()
 
 
 def test_a_crash_leaves_each_file_old_or_new_and_nothing_in_the_way(room: LogRoom) -> None:
     old = contents(room.directory, INDEXES)
     with patch("os.fsync", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        rebuild_partition(room.directory, SegmentConfig(50, 4096))
+        rebuild_partition(room.directory, LogConfig(index_interval_bytes=50, segment_index_bytes=4096))
     assert contents(room.directory, INDEXES) == old
     assert room.files(".rebuilt")
     room.open()
