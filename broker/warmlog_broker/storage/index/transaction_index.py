@@ -230,15 +230,6 @@ class TransactionIndex(ManagedFile):
             self.right_below = self.base_offset
             return []
 
-    # Flushing
-
-    def flush(self) -> None:
-        """Make the entries durable; the name of a new file needs a sync of the directory."""
-        writes = self.writes
-        if self.has_unsynced_writes:
-            os.fdatasync(self.open_file())
-        self.mark_synced(writes)
-
     # The file
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warmlog_broker.storage.config import LogConfig
-from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
+from warmlog_broker.storage.index.transaction_index import AbortedTxn, pack_entry
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
@@ -140,7 +140,8 @@ class _SegmentRebuild:
             os.fsync(index.open_file())
             index.close()
         for kind in (OFFSET_INDEX_KIND, TIME_INDEX_KIND):
-            self._rename_rebuilt(kind)
+            self.path(kind, REBUILT_SUFFIX).replace(self.path(kind))
+            self.result.written.append(self.path(kind))
 
     def _index_batches(self, records: FileRecords, builder: IndexBuilder) -> None:
         for found in scan(records, 0, place_in_segment(self.base_offset), checks_crc=True):
@@ -177,12 +178,5 @@ class _SegmentRebuild:
         if not self.aborted:
             path.unlink(missing_ok=True)
             return
-        index = TransactionIndex(self.path(TRANSACTION_INDEX_KIND, REBUILT_SUFFIX), self.base_offset, self.open_files)
-        index.replace(self.aborted)
-        index.flush()
-        index.close()
-        self._rename_rebuilt(TRANSACTION_INDEX_KIND)
-
-    def _rename_rebuilt(self, kind: str) -> None:
-        self.path(kind, REBUILT_SUFFIX).replace(self.path(kind))
-        self.result.written.append(self.path(kind))
+        replace_file(path, b"".join(map(pack_entry, self.aborted)))
+        self.result.written.append(path)
