@@ -32,7 +32,7 @@ from pathlib import Path
 from struct import Struct
 from typing import ClassVar, Generic, NamedTuple, NoReturn, Self, TypeVar
 
-from warmlog_broker.storage.index.search import Probe, warm_cold_search
+from warmlog_broker.storage.index.search import Probe, SlotBounds, warm_cold_search
 from warmlog_broker.storage.io.open_files import ManagedFile, OpenFiles
 from warmlog_protocol.errors import WarmlogError
 
@@ -80,6 +80,8 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
     key: ClassVar[Field]
     """What the index is mostly searched by; strictly increasing."""
     value: ClassVar[Field]
+    offset_field: ClassVar[Field]
+    """The one of the two that is an offset, minus the base offset."""
 
     def __init__(
         self,
@@ -226,9 +228,14 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         self.truncate()
         self.resize(self.max_index_bytes)
 
-    @abstractmethod
     def truncate_to(self, offset: int) -> None:
         """Drop every entry whose offset is `offset` or greater."""
+        target, read = offset - self.base_offset, self.probe(self.offset_field)
+        kept = self._bounds(target, self.offset_field).lower + 1
+        while kept and read(kept - 1) >= target:
+            kept -= 1
+        if kept < self.entries:
+            self._truncate_to_entries(kept)
 
     def _truncate_to_entries(self, entries: int) -> None:
         """Keep the first `entries` and the room; the other slots become zeros again."""
@@ -333,13 +340,9 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
                 return self._to_entry(key, value)
         return self._to_entry(*unpack(buffer, low * size))
 
-    def _lower_bound_slot(self, target: int, field: Field) -> int:
-        """The slot of the last entry whose `field` is `target` or less; -1 if there is none."""
-        return warm_cold_search(self.probe(field), self.entries, self.warm_entries, target).lower
-
-    def _upper_bound_slot(self, target: int, field: Field) -> int:
-        """The slot of the first entry whose `field` is `target` or greater; -1 as `SlotBounds.upper` says."""
-        return warm_cold_search(self.probe(field), self.entries, self.warm_entries, target).upper
+    def _bounds(self, target: int, field: Field) -> SlotBounds:
+        """The slots of the entries whose `field` is next to `target`."""
+        return warm_cold_search(self.probe(field), self.entries, self.warm_entries, target)
 
     def probe(self, field: Field) -> Probe:
         """A function that reads `field` of the entry in a slot, valid until the index is changed."""

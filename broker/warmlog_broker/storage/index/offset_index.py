@@ -44,6 +44,7 @@ class OffsetIndex(AbstractIndex[OffsetPosition]):
     warm_entries: ClassVar[int] = WARM_BYTES // 8
     layout: ClassVar[Struct] = _ENTRY
     key: ClassVar[Field] = Field(_INT.unpack_from, 0)
+    offset_field: ClassVar[Field] = key
     value: ClassVar[Field] = Field(_INT.unpack_from, 4)
     _last_offset: int
 
@@ -74,14 +75,8 @@ class OffsetIndex(AbstractIndex[OffsetPosition]):
 
     def fetch_upper_bound(self, position: int, size_bytes: int) -> OffsetPosition | None:
         """The first entry whose position is `position + size_bytes` or greater: an upper bound of what was fetched."""
-        slot = self._upper_bound_slot(position + size_bytes, self.value)
+        slot = self._bounds(position + size_bytes, self.value).upper
         return None if slot < 0 else self._entry(slot)
-
-    def truncate_to(self, offset: int) -> None:
-        slot = self._lower_bound_slot(offset - self.base_offset, self.key)
-        kept = slot if slot >= 0 and self._entry(slot).offset == offset else slot + 1
-        if kept < self.entries:
-            self._truncate_to_entries(kept)
 
     def _check_ends(self, first: OffsetPosition, last: OffsetPosition) -> None:
         if last.offset < self.base_offset or last.position < first.position or first.position < 0:

@@ -45,6 +45,7 @@ class TimeIndex(AbstractIndex[TimestampOffset]):
     layout: ClassVar[Struct] = _ENTRY
     key: ClassVar[Field] = Field(Struct(">q").unpack_from, 0)
     value: ClassVar[Field] = Field(Struct(">i").unpack_from, 8)
+    offset_field: ClassVar[Field] = value
     _last: TimestampOffset
 
     @property
@@ -82,13 +83,6 @@ class TimeIndex(AbstractIndex[TimestampOffset]):
     def lookup(self, timestamp_ms: int) -> TimestampOffset:
         """The last entry whose timestamp is `timestamp_ms` or less; (-1, base offset) if there is none."""
         return self._floor(timestamp_ms) or TimestampOffset(NO_TIMESTAMP, self.base_offset)
-
-    def truncate_to(self, offset: int) -> None:
-        slot = self._lower_bound_slot(offset - self.base_offset, self.value)
-        while slot >= 0 and self._entry(slot).offset >= offset:
-            slot -= 1
-        if slot + 1 < self.entries:
-            self._truncate_to_entries(slot + 1)
 
     def _check_ends(self, first: TimestampOffset, last: TimestampOffset) -> None:
         if last.offset < self.base_offset or last.offset < first.offset or first.timestamp_ms < 0:

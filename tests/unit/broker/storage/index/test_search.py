@@ -60,7 +60,7 @@ def test_an_index_gives_both_bounds_of_both_fields_for_every_size_around_the_war
         with fill(tmp_path / f"{size}", index_class, pairs) as index:
             for field, stored in ((index.key, [k for k, _ in pairs]), (index.value, [v for _, v in pairs])):
                 for target in targets(stored, WARM[index_class]):
-                    found = SlotBounds(index._lower_bound_slot(target, field), index._upper_bound_slot(target, field))
+                    found = index._bounds(target, field)
                     assert found == bounds_by_bisection(stored, target), f"{target} in {size} entries"
 
 
@@ -91,9 +91,9 @@ def test_a_lookup_finds_what_bisection_finds(
     with fill(path, index_class, [(key, slot) for slot, key in enumerate(stored)]) as index:
         if is_written:
             index.write_out()
-        lower, upper = bounds_by_bisection(stored, target)
-        assert index._lower_bound_slot(target, index.key) == lower
-        assert index._upper_bound_slot(target, index.key) == upper
+        bounds = bounds_by_bisection(stored, target)
+        assert index._bounds(target, index.key) == bounds
+        lower = bounds.lower
         expected = no_entry(index) if lower < 0 else entry_of(index, stored[lower], lower)
         assert looked_up(index, target) == expected
 
