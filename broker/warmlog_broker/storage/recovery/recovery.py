@@ -296,16 +296,11 @@ def _recover_in_order(
             if place.is_hole(segment.base_offset):
                 _note_hole(segments[number - 1], expected_offset, segment.base_offset, report)
             place.next_offset = segment.base_offset
-        kept_in = Path(f"{segment.path}.tail{CUT_SUFFIX}")
-        result = recover_segment(segment, place, report, kept_in, resumed)
+        is_cut = recover_segment(segment, place, report, resumed)
         resumed = None
         if number < len(segments) - 1:
             segment.on_become_inactive()
-        if result.cut_bytes:
-            report.cut_bytes += result.cut_bytes
-            report.cut_reasons.append(result.reason)
-            if result.kept_in is not None:
-                report.kept_aside.append(result.kept_in)
+        if is_cut:
             set_aside(segments[number + 1 :], f"they follow a cut at offset {place.next_offset}", report)
             return Recovered(segments[: number + 1], place.next_offset)
     if not place.is_above_recovery_point:
@@ -326,28 +321,15 @@ def _begin_as_named(segments: list[LogSegment]) -> bool:
     return header is not None and header.base_offset >= segment.base_offset
 
 
-class SegmentRecovery(NamedTuple):
-    valid_bytes: int
-    cut_bytes: int
-    reason: str = ""
-    """Why the log was cut at `valid_bytes`; empty if it was not."""
-    kept_in: Path | None = None
-    """Where the cut bytes are; None if they were not to be kept, or were all zeros."""
-
-
 def recover_segment(
-    segment: LogSegment,
-    place: RecoveryPlace,
-    report: RecoveryReport,
-    keep_cut_bytes_in: Path | None = None,
-    resumed: Resumed | None = None,
-) -> SegmentRecovery:
+    segment: LogSegment, place: RecoveryPlace, report: RecoveryReport, resumed: Resumed | None = None
+) -> bool:
     """Check every batch, rebuild both indexes, and cut the log before the first batch above the recovery point that is
-    not valid.
+    not valid; return whether it was cut.
 
-    Damage below that is added to `report` and stays. The transaction index is emptied, because its entries depend on
-    earlier segments too. What is cut is copied to the new file `keep_cut_bytes_in`, if given and unless the disk is too
-    full. Only that copy is synced on return. With `resumed` nothing before that is looked at.
+    Damage below that stays; both are added to `report`. The transaction index is emptied, because its entries depend on
+    earlier segments too. What is cut is copied to a new file beside the log, unless the disk is too full. Only that
+    copy is synced on return. With `resumed` nothing before that is looked at.
     """
     records, start = segment.records, 0 if resumed is None else resumed.position
     builder = segment.begin_recovery() if resumed is None else resumed.builder
@@ -372,35 +354,36 @@ def recover_segment(
     place.rules.after_bytes(valid_bytes - counted_up_to)
     report.checked_batches += batches
     report.checked_bytes += valid_bytes - start - damaged_bytes
-    kept_in = None
-    if reason and keep_cut_bytes_in is not None:
-        keep_cut_bytes_in = free_path(keep_cut_bytes_in)
+    if reason:
+        report.cut_reasons.append(reason)
+        kept_in = free_path(Path(f"{segment.path}.tail{CUT_SUFFIX}"))
         try:
-            kept_in = keep_bytes(records, valid_bytes, keep_cut_bytes_in)
+            if keep_bytes(records, valid_bytes, kept_in):
+                report.kept_aside.append(kept_in)
         except OSError as error:
             if not is_resource_exhaustion(error):
                 raise
             logger.warning("%s: what is cut there cannot be kept: %s", segment.path, error)
-            keep_cut_bytes_in.unlink(missing_ok=True)
-    cut_bytes = records.truncate_to(valid_bytes)
+            kept_in.unlink(missing_ok=True)
+    report.cut_bytes += records.truncate_to(valid_bytes)
     segment.end_recovery(builder, None if resumed is None else resumed.offset)
-    return SegmentRecovery(valid_bytes, cut_bytes, reason, kept_in)
+    return bool(reason)
 
 
-def keep_bytes(records: FileRecords, start: int, copy: Path) -> Path | None:
+def keep_bytes(records: FileRecords, start: int, copy: Path) -> bool:
     """Copy the bytes from `start` on, without zeros at their end, to the new file `copy`, and sync that.
 
-    None, and no file, if there are only zeros. FileExistsError if `copy` exists.
+    False, and no file, if there are only zeros. FileExistsError if `copy` exists.
     """
     end = records.end_without_zeros(start)
     if end == start:
-        return None
+        return False
     with copy.open("xb") as target:
         for position in range(start, end, _STEP_BYTES):
             target.write(records.read(position, min(_STEP_BYTES, end - position)))
         target.flush()
         os.fsync(target.fileno())
-    return copy
+    return True
 
 
 def set_aside(segments: list[LogSegment], reason: str, report: RecoveryReport) -> None:

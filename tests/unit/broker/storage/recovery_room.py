@@ -1,22 +1,16 @@
 """The recovery of one segment."""
 
-from pathlib import Path
-
 from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
-from warmlog_broker.storage.recovery.recovery import (
-    RecoveryPlace,
-    RecoveryReport,
-    RecoveryRules,
-    SegmentRecovery,
-    recover_segment,
-)
+from warmlog_broker.storage.recovery.recovery import RecoveryPlace, RecoveryReport, RecoveryRules, recover_segment
 from warmlog_broker.storage.segment.segment import LogSegment
 
 
-def recover(segment: LogSegment, keep_cut_bytes_in: Path | None = None) -> SegmentRecovery:
+def recover(segment: LogSegment) -> RecoveryReport:
     """Nothing of it is known to have been on disk."""
     report = RecoveryReport()
-    return recover_segment(segment, place_of(segment, segment.base_offset, report), report, keep_cut_bytes_in)
+    is_cut = recover_segment(segment, place_of(segment, segment.base_offset, report), report)
+    assert is_cut == bool(report.cut_bytes) == bool(report.cut_reasons)
+    return report
 
 
 def place_of(segment: LogSegment, recovery_point: int, report: RecoveryReport) -> RecoveryPlace:

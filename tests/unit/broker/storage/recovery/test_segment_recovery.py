@@ -10,7 +10,7 @@ import pytest
 from unit.broker.storage import log_files
 from unit.broker.storage.recovery_room import place_of, recover
 from unit.broker.storage.time_lookups import record_in
-from warmlog_broker.storage.recovery.recovery import RecoveryReport, SegmentRecovery, recover_segment
+from warmlog_broker.storage.recovery.recovery import RecoveryReport, recover_segment
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_protocol.batch import encode_batch, placement_prefix, read_header
 from warmlog_protocol.errors import CorruptBatch
@@ -24,6 +24,10 @@ def crashed(segment: LogSegment) -> LogSegment:
     )
 
 
+def kept_beside(segment: LogSegment) -> Path:
+    return segment.path.with_name(f"{segment.path.name}.tail.cut")
+
+
 def expect_offsets(segment: LogSegment, *offsets: int) -> None:
     assert [log_files.read_offsets(segment, offset) for offset in offsets] == [[offset] for offset in offsets]
     assert segment.lookup.end_before(1 << 40) == (offsets[-1] + 1 if offsets else segment.base_offset)
@@ -34,8 +38,9 @@ def test_an_undamaged_segment_loses_nothing(tmp_path: Path) -> None:
     log_files.append(segment, *range(20))
     size_bytes = segment.size_bytes
     segment = crashed(segment)
-    assert recover(segment, tmp_path / "kept") == SegmentRecovery(size_bytes, 0)
-    assert not (tmp_path / "kept").exists()
+    assert recover(segment) == RecoveryReport(checked_bytes=size_bytes, checked_batches=20)
+    assert segment.size_bytes == size_bytes
+    assert not kept_beside(segment).exists()
     expect_offsets(segment, *range(20))
     log_files.append(segment, 20)
     expect_offsets(segment, *range(21))
@@ -43,7 +48,8 @@ def test_an_undamaged_segment_loses_nothing(tmp_path: Path) -> None:
 
 def test_an_empty_segment_is_recovered_too(tmp_path: Path) -> None:
     segment = crashed(log_files.open_segment(tmp_path, 7))
-    assert recover(segment) == SegmentRecovery(0, 0)
+    assert recover(segment) == RecoveryReport()
+    assert segment.size_bytes == 0
     log_files.append(segment, 7, 8)
     expect_offsets(segment, 7, 8)
 
@@ -134,16 +140,18 @@ def test_a_torn_last_batch_is_cut_and_kept_aside(
     damage(segment)
     segment = crashed(segment)
     rest = segment.path.read_bytes()[9 * size :]
-    result = recover(segment, tmp_path / "kept")
-    assert result.valid_bytes == segment.size_bytes == segment.path.stat().st_size == 9 * size
-    assert result.cut_bytes == len(rest)
-    assert result.reason.startswith(f"{segment.path}: no valid batch at position {9 * size}: ")
+    report = recover(segment)
+    assert segment.size_bytes == segment.path.stat().st_size == 9 * size
+    assert report.cut_bytes == len(rest)
+    (reason,) = report.cut_reasons
+    assert reason.startswith(f"{segment.path}: no valid batch at position {9 * size}: ")
+    kept = kept_beside(segment)
     if damage is zero_last_batch:
-        assert result.kept_in is None
-        assert not (tmp_path / "kept").exists()
+        assert report.kept_aside == []
+        assert not kept.exists()
     else:
-        assert result.kept_in == tmp_path / "kept"
-        assert result.kept_in.read_bytes() == rest.rstrip(b"\0")
+        assert report.kept_aside == [kept]
+        assert kept.read_bytes() == rest.rstrip(b"\0")
     log_files.append(segment, 14, 15)
     expect_offsets(segment, *range(5, 16))
 
@@ -154,8 +162,10 @@ def test_a_damaged_large_batch_is_noticed(tmp_path: Path) -> None:
     valid_bytes = segment.size_bytes
     large = encode_batch([os.urandom(9_000_000)], timestamps_ms=7)
     segment.append(1, 7, placement_prefix(read_header(large), 1, 0), large[21:])
+    large_bytes = segment.size_bytes - valid_bytes
     log_files.overwrite(segment.path, valid_bytes + 8_999_000, b"12345678")
-    assert recover(segment).valid_bytes == valid_bytes
+    assert recover(segment).cut_bytes == large_bytes
+    assert segment.size_bytes == valid_bytes
 
 
 def test_what_is_cut_has_no_index_entry(tmp_path: Path) -> None:
@@ -176,9 +186,9 @@ def test_damage_that_is_stepped_over_stays_and_what_lies_behind_it_is_reachable(
     log_files.overwrite(segment.path, 7 * size, b"\xff" * 20)
     segment = crashed(segment)
     report = RecoveryReport()
-    result = recover_segment(segment, place_of(segment, 20, report), report)
+    assert not recover_segment(segment, place_of(segment, 20, report), report)
     assert [(each.position, each.end_position) for each in report.damage] == [(7 * size, 8 * size)]
-    assert (result.valid_bytes, result.cut_bytes) == (20 * size, 0)
+    assert (segment.size_bytes, report.cut_bytes) == (20 * size, 0)
     for offset in [*range(7), *range(8, 20)]:
         assert log_files.read_offsets(segment, offset) == [offset]
     with pytest.raises(CorruptBatch, match=f"position {7 * size}"):
