@@ -99,17 +99,14 @@ class LeaderEpochs:
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """Where `epoch`, or the newest known one below it, ends."""
-        entries = self._entries
-        if epoch < 0 or not entries or epoch > entries[-1].epoch:
+        if not 0 <= epoch <= self.latest_epoch:
             return UNKNOWN_EPOCH_END
-        if epoch == entries[-1].epoch:
-            return EpochEnd(epoch, log_end_offset)
-        found = epoch
-        for entry in entries:
-            if entry.epoch > epoch:
-                return EpochEnd(found, entry.start_offset)
-            found = entry.epoch
-        raise AssertionError("the latest epoch was handled above")
+        end_offset = log_end_offset
+        for entry in reversed(self._entries):
+            if entry.epoch <= epoch:
+                return EpochEnd(entry.epoch, end_offset)
+            end_offset = entry.start_offset
+        return EpochEnd(epoch, end_offset)
 
     def divergence(self, offset: int, epoch: int, log_end_offset: int) -> EpochEnd | None:
         """Where this log diverges from one whose batch before `offset` is of `epoch`; None if not before `offset`.
@@ -124,12 +121,7 @@ class LeaderEpochs:
 
     def epoch_at(self, offset: int) -> int:
         """The epoch under which the batch at `offset` was written; -1 if that is not known."""
-        found = NO_LEADER_EPOCH
-        for entry in self._entries:
-            if entry.start_offset > offset:
-                break
-            found = entry.epoch
-        return found
+        return next((epoch for epoch, start in reversed(self._entries) if start <= offset), NO_LEADER_EPOCH)
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Remove the epochs that began at or after `end_offset`; no effect below 0."""
