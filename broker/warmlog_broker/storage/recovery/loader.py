@@ -339,19 +339,19 @@ def _is_as_left(active: LogSegment, clean_end: CleanEnd | None, report: Recovery
     return False
 
 
-def _restart_point(request: LoadRequest, segments: list[LogSegment], listing: _Listing) -> RestartPoint | None:
-    """Return the restart point, if it can be one of the log as it is."""
+def _restart_point(request: LoadRequest, segment: LogSegment, listing: _Listing) -> RestartPoint | None:
+    """Return the restart point, if it can be one of `segment`, which has the recovery point, as it is."""
     if request.truncation is not None or RESTART_POINT_NAME not in listing.names:
         return None
     point = read_restart_point(request.directory)
-    if (
-        point is None
-        or point.offset > request.stored.offsets.recovery_point
-        or point.offset not in listing.snapshot_offsets
-    ):
-        return None
-    segment = next((each for each in segments if each.base_offset == point.segment), None)
-    return point if segment is not None and point.position <= segment.size_bytes else None
+    is_usable = (
+        point is not None
+        and point.offset <= request.stored.offsets.recovery_point
+        and point.offset in listing.snapshot_offsets
+        and point.segment == segment.base_offset
+        and point.position <= segment.size_bytes
+    )
+    return point if is_usable else None
 
 
 def _recover(
@@ -364,10 +364,8 @@ def _recover(
 ) -> Recovered:
     """Check the log from the restart point or the recovery point on."""
     recovery_point = request.stored.offsets.recovery_point
-    point = _restart_point(request, segments, listing)
     first = max((n for n, segment in enumerate(segments) if segment.base_offset <= recovery_point), default=0)
-    if point is not None and segments[first].base_offset != point.segment:
-        point = None
+    point = _restart_point(request, segments[first], listing)
     rules = RecoveryRules(
         recovery_point,
         has_dense_offsets=request.factory.config.has_dense_offsets
