@@ -24,10 +24,8 @@ from warmlog_broker.storage.verify.report import Report
 from warmlog_broker.storage.verify.segment import Expectations
 from warmlog_protocol.errors import InvalidConfig, StorageError
 
-Kind = Literal["data", "partition"]
 
-
-def kind_of(path: Path) -> Kind | None:
+def kind_of(path: Path) -> Literal["data", "partition"] | None:
     """Return whether `path` is a data directory or a partition's; None for neither."""
     if is_partition(path.resolve()):
         return "partition"

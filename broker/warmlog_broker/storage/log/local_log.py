@@ -252,8 +252,7 @@ class LocalLog:
 
     def load_transaction_index(self, segment: LogSegment, now_ms: int = 0) -> None:
         """Verify or rebuild a segment's transaction index, which must be done before its use. OSError from the disk."""
-        if not segment.transactions.is_verified:
-            verify_transaction_index(segment, self.segments, self.snapshots, damage=self.damage, now_ms=now_ms)
+        verify_transaction_index(segment, self.segments, self.snapshots, damage=self.damage, now_ms=now_ms)
 
     # Failing
 

@@ -25,7 +25,7 @@ from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, pack_epo
 from warmlog_broker.storage.directory.partition_files import METADATA_NAME, STATE_NAMES, pack_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import marked_directory_name
 from warmlog_broker.storage.index.time_index import TimeIndex
-from warmlog_broker.storage.io.copy_bytes import copy_bytes
+from warmlog_broker.storage.io.copy_bytes import copy_bytes, copy_file
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory, write_file
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
 from warmlog_broker.storage.log.flush_plan import sync_file_if_there
@@ -109,9 +109,8 @@ class LogCopy(Struct):
         """Copy what recovery has cut and kept for inspection. In any thread; OSError from either disk."""
         for path in sorted(self.source.local.directory.iterdir()):
             if CUT_SUFFIX in path.name:
-                with path.open("rb") as original, (self.directory / path.name).open("wb") as copy:
-                    copy_bytes(original.fileno(), copy.fileno(), os.fstat(original.fileno()).st_size)
-                    os.fsync(copy.fileno())
+                with path.open("rb") as file:
+                    copy_file(file.fileno(), self.directory / path.name, os.fstat(file.fileno()))
 
     @property
     def size_bytes(self) -> int:

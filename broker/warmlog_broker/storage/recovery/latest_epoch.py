@@ -9,11 +9,11 @@ from pathlib import Path
 
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, EpochStart, read_epochs
 from warmlog_broker.storage.directory.partition_files import read_restart_point
-from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.segment.file_records import FileRecords
-from warmlog_broker.storage.segment.scan import Damage, Place, scan
+from warmlog_broker.storage.segment.scan import Damage, scan
 from warmlog_broker.storage.segment.segment_files import LOG_KIND, base_offsets_in, segment_file_name
+from warmlog_broker.storage.segment.segment_indexes import place_in_segment
 from warmlog_protocol.batch.header import NO_LEADER_EPOCH, NO_OFFSET, BatchHeader
 from warmlog_protocol.errors import StorageError
 
@@ -69,6 +69,6 @@ def _last_batch(directory: Path) -> tuple[BatchHeader | None, int]:
 
 def _last_from(records: FileRecords, start: int, base_offset: int) -> BatchHeader | None:
     last = None
-    for found in scan(records, start, Place(base_offset, base_offset + MAX_RELATIVE_OFFSET + 1)):
+    for found in scan(records, start, place_in_segment(base_offset)):
         last = last if isinstance(found, Damage) else found[0]
     return last

@@ -25,12 +25,11 @@ from typing import NamedTuple
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.partition_files import RestartPoint
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
-from warmlog_broker.storage.index.lazy_index import LazyIndex
 from warmlog_broker.storage.index.offset_index import OffsetIndex
 from warmlog_broker.storage.index.time_index import TimeIndex, TimestampOffset
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_broker.storage.io.durable_files import sync_directory
-from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
+from warmlog_broker.storage.io.open_files import NamedFile, OpenFile, OpenFiles
 from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords, FileSlice
 from warmlog_broker.storage.segment.segment_files import KINDS, run_deletions, segment_file_name
 from warmlog_broker.storage.segment.segment_indexes import IndexBuilder, IndexState, SegmentIndexes
@@ -44,9 +43,6 @@ _new_tuple = tuple.__new__
 
 _NOT_READ = -2
 """A timestamp that has not been read yet."""
-
-
-SegmentFile = FileRecords | LazyIndex[OffsetIndex] | LazyIndex[TimeIndex] | TransactionIndex
 
 
 class SegmentOffsetOverflow(WarmlogError):
@@ -468,5 +464,5 @@ class LogSegment:
         for _, file in self._files():
             file.close_handles()
 
-    def _files(self) -> Iterable[tuple[str, SegmentFile]]:
+    def _files(self) -> Iterable[tuple[str, NamedFile]]:
         return zip(KINDS, (self.records, self.indexes.offset, self.indexes.time, self.transactions), strict=True)

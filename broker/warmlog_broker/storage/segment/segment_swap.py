@@ -32,9 +32,6 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 DELETED_SUFFIX = ".deleted"
 
-Retire = Callable[[LogSegment, bool], None]
-"""Removes an old segment's files; the bool tells whether to keep its producer snapshot for a new segment."""
-
 
 class Replacement:
     """One set of new segments that replaces old ones. Created by the owner's thread, which takes the steps."""
@@ -46,10 +43,11 @@ class Replacement:
         old: Sequence[LogSegment],
         *,
         directory: Path,
-        retire: Retire,
+        retire: Callable[[LogSegment, bool], None],
     ) -> None:
         """Announce the set. Then call `sync` and `advance` until that returns True.
 
+        `retire` removes an old segment's files; the bool tells whether to keep its producer snapshot for a new segment.
         ValueError if the old segments are not segments of the log (any more). OSError if the disk refuses: the new
         segments are then removed and the old ones unchanged. After a failure of `advance` the log must be reopened.
         """

@@ -60,9 +60,6 @@ class TimestampRange(NamedTuple):
     largest_ms: int | None
 
 
-UNKNOWN_TIMESTAMPS = TimestampRange(None, None)
-
-
 def find_extents(
     segments: LogSegments, start_offset: int, end: LogOffsetMetadata, target_bytes: int
 ) -> Iterator[tuple[list[Extent], int]]:
@@ -161,7 +158,7 @@ def measure(extents: Sequence[Extent], end_offset: int, cache: TimestampCache | 
     for i, extent in enumerate(kept):
         following = kept[i + 1].first_offset if i + 1 < len(kept) else end_offset
         assert following is not None
-        timestamps = UNKNOWN_TIMESTAMPS
+        timestamps = TimestampRange(None, None)
         if cache is not None and extent.slice is not None and time.monotonic() < deadline_s:
             with suppress(CorruptBatch, OSError):
                 timestamps = cache.of(extent.slice)

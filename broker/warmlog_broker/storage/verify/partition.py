@@ -258,16 +258,12 @@ class _Snapshots:
         self._pending = offsets
         self._all = set(offsets)
         self._walk = walk
-        self._log_start_offset = 0
-        self._is_started = False
+        self._log_start_offset = walk.next_offset
 
     def begin_segment(self, base_offset: int, *, is_again: bool = False) -> None:
         """Called before a segment: if the producers are unknown, continue from a snapshot at its base offset."""
-        if not self._is_started:
-            self._log_start_offset = base_offset
-        is_unknown = not self._is_started or is_again or not self._walk.producers.is_exact
-        self._is_started = True
-        if not is_unknown:
+        is_first = base_offset == self._log_start_offset
+        if not (is_first or is_again) and self._walk.producers.is_exact:
             return
         if base_offset in self._all:
             self._walk.producers.begin_with(self._read(base_offset))

@@ -52,10 +52,6 @@ PROGRESS_BYTES = 4 * 1024 * 1024
 Index = TypeVar("Index", OffsetIndex, TimeIndex)
 
 
-RecordCheck = Callable[[bytes | None, bytes | None], None]
-"""Raises ValueError for a key and value that the topic cannot have."""
-
-
 def pause() -> None:
     """Give a broker the time to finish what it is writing."""
     time.sleep(PAUSE_S)
@@ -74,7 +70,8 @@ class Expectations:
     """Whether a gap between offsets is damage."""
     index_interval_bytes: int | None = None
     """How dense the index entries are."""
-    check_record: RecordCheck | None = None
+    check_record: Callable[[bytes | None, bytes | None], None] | None = None
+    """Raises ValueError for a key and value that the topic cannot have."""
 
 
 @dataclass(slots=True)

@@ -33,8 +33,8 @@ from warmlog_broker.coordinator.transaction.coordinator import TOPIC as TRANSACT
 from warmlog_broker.metadata.log_file import FILE_NAME, PRIVATE, read_records
 from warmlog_broker.metadata.metadata_log import MetadataState, TopicCreated
 from warmlog_broker.storage.directory.data_dir import (
+    CHECKPOINTS,
     CLEANER_OFFSETS_NAME,
-    HIGH_WATERMARKS_NAME,
     LOG_STARTS_NAME,
     RECOVERY_POINTS_NAME,
 )
@@ -57,8 +57,6 @@ from warmlog_broker.tools.backup.storing import BackupFiles
 
 ROUNDS = 20
 """How often partitions that were created, deleted or moved meanwhile are copied again."""
-
-_CHECKPOINTS = (RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME, CLEANER_OFFSETS_NAME)
 
 
 class Backup(NamedTuple):
@@ -232,7 +230,7 @@ class _Run:
     def _take_partitions(self, places: Mapping[TopicPartition, _Place]) -> None:
         """Take all that were not taken yet and whose directories exist, and again all whose turn is after theirs."""
         checkpoints = {
-            Path(path): {name: read_offsets(Path(path) / name) for name in _CHECKPOINTS} for path in self._data_dirs
+            Path(path): {name: read_offsets(Path(path) / name) for name in CHECKPOINTS} for path in self._data_dirs
         }
         first_turn = min((place.turn for key, place in places.items() if key not in self._taken), default=2)
         for key, place in places.items():
@@ -256,7 +254,7 @@ class _Run:
 
     def _write_checkpoints(self) -> None:
         for number, path in enumerate(self._data_dirs):
-            for name in _CHECKPOINTS:
+            for name in CHECKPOINTS:
                 known = {
                     key: offsets[name]
                     for key, (place, offsets) in self._taken.items()
