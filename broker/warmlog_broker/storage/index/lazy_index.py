@@ -6,13 +6,11 @@ tens of minutes. Until `get` is called there is only a path, and renaming, delet
 
 import os
 import threading
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from warmlog_broker.storage.index.abstract_index import AbstractIndex
-from warmlog_broker.storage.io.open_files import ClosedFile, NamedFile
+from warmlog_broker.storage.io.open_files import ClosedFile, NamedFile, OpenFiles
 
 Index = TypeVar("Index", bound=AbstractIndex[Any])
 
@@ -23,13 +21,17 @@ _OPENING = threading.Lock()
 class LazyIndex(NamedFile, Generic[Index]):
     """A path, and from the first `get` on the index there."""
 
-    __slots__ = ("_open_index", "entry_bytes", "is_closed", "loaded")
+    __slots__ = ("_base_offset", "_max_bytes", "_open_files", "index_class", "is_closed", "loaded")
 
-    def __init__(self, path: Path | str, index_class: type[Index], open_index: Callable[..., Index]) -> None:
-        """The first `get` calls `open_index(path)`, which creates a missing file."""
+    def __init__(
+        self, path: Path | str, index_class: type[Index], base_offset: int, open_files: OpenFiles, max_bytes: int
+    ) -> None:
+        """The first `get` opens the index, and creates a missing file with room for `max_bytes`."""
         super().__init__(path)
-        self.entry_bytes = index_class.entry_bytes
-        self._open_index = open_index
+        self.index_class = index_class
+        self._base_offset = base_offset
+        self._open_files = open_files
+        self._max_bytes = max_bytes
         self.loaded: Index | None = None
         self.is_closed = False
 
@@ -41,7 +43,7 @@ class LazyIndex(NamedFile, Generic[Index]):
     def resume(self, entries: int) -> Index:
         """Open the index after a crash, with so many entries that were on disk; see AbstractIndex."""
         self.forget()
-        return self._load(partial(self._open_index, entries=entries))
+        return self._load(entries)
 
     def file_exists(self) -> bool:
         return self.loaded is not None or self.is_there()
@@ -51,7 +53,7 @@ class LazyIndex(NamedFile, Generic[Index]):
         if self.loaded is not None:
             return self.loaded.entries
         try:
-            return os.stat(self._path).st_size // self.entry_bytes  # noqa: PTH116  (called for each append after a start)
+            return os.stat(self._path).st_size // self.index_class.entry_bytes  # noqa: PTH116 - each append after a start
         except FileNotFoundError:
             return 0
 
@@ -77,10 +79,16 @@ class LazyIndex(NamedFile, Generic[Index]):
         if self.loaded is not None:
             self.loaded.close_handles()
 
-    def _load(self, open_index: Callable[[Path], Index] | None = None) -> Index:
+    def _load(self, entries: int | None = None) -> Index:
         with _OPENING:
             if self.is_closed:
                 raise ClosedFile(f"{self.path} was closed or deleted")
             if self.loaded is None:
-                self.loaded = (open_index or self._open_index)(self.path)
+                self.loaded = self.index_class(
+                    self.path,
+                    self._base_offset,
+                    open_files=self._open_files,
+                    max_index_bytes=self._max_bytes,
+                    entries=entries,
+                )
             return self.loaded

@@ -73,7 +73,7 @@ def warm_targets(indexes: Iterable[LazyIndex[Any]], warm_bytes: int) -> list[War
         if lazy.is_closed or (index is not None and index.is_closed):
             continue
         if index is None:
-            others.append(WarmTarget(lazy.path, warm_bytes + lazy.entry_bytes))
+            others.append(WarmTarget(lazy.path, warm_bytes + lazy.index_class.entry_bytes))
             continue
         try:
             index.write_out()

@@ -85,7 +85,6 @@ class LogSegment:
         "_suffix",
         "base_offset",
         "bytes_since_last_index_entry",
-        "config",
         "created_ms",
         "directory",
         "indexes",
@@ -118,7 +117,6 @@ class LogSegment:
         self.directory = directory
         self.base_offset = base_offset
         self._suffix = suffix
-        self.config = config
         preallocate_bytes = config.segment_bytes if config.preallocate and not suffix else 0
         self.records = records = FileRecords.open(log, open_files, preallocate_bytes=preallocate_bytes)
         self.indexes = SegmentIndexes(
@@ -327,7 +325,7 @@ class LogSegment:
     def begin_recovery(self) -> IndexBuilder:
         """Empty both indexes, whatever their files hold, and return what adds entries for the log's batches."""
         self.indexes.empty()
-        return IndexBuilder(self.indexes, self._index_interval_bytes)
+        return IndexBuilder(self.indexes)
 
     def end_recovery(self, builder: IndexBuilder, from_offset: int | None = None) -> None:
         """Take over what `builder`, to which each batch was added, knows; the transaction index must be rebuilt.

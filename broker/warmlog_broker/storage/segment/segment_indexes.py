@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -67,7 +66,6 @@ class IndexState(Enum):
 
 class SegmentIndexes:
     __slots__ = (
-        "_config",
         "_entries_left",
         "_max_offset_entries",
         "_max_time_entries",
@@ -75,6 +73,7 @@ class SegmentIndexes:
         "_records",
         "_time_index",
         "base_offset",
+        "config",
         "offset",
         "rebuilding",
         "state",
@@ -94,21 +93,13 @@ class SegmentIndexes:
     ) -> None:
         """Opens no file. If the log has no data there can be no entries, whatever the files hold."""
         max_bytes = config.segment_index_bytes
-        self.offset: LazyIndex[OffsetIndex] = LazyIndex(
-            offset_path,
-            OffsetIndex,
-            partial(OffsetIndex, base_offset=base_offset, open_files=open_files, max_index_bytes=max_bytes),
-        )
-        self.time: LazyIndex[TimeIndex] = LazyIndex(
-            time_path,
-            TimeIndex,
-            partial(TimeIndex, base_offset=base_offset, open_files=open_files, max_index_bytes=max_bytes),
-        )
+        self.offset = LazyIndex(offset_path, OffsetIndex, base_offset, open_files, max_bytes)
+        self.time = LazyIndex(time_path, TimeIndex, base_offset, open_files, max_bytes)
         self.base_offset = base_offset
         self.was_rebuilt = False
         """Whether side files were missing or damaged: others may be too."""
         self._records = records
-        self._config = config
+        self.config = config
         self._max_offset_entries = max_bytes // OffsetIndex.entry_bytes
         self._max_time_entries = max_bytes // TimeIndex.entry_bytes - 1
         self.state = IndexState.CLOSED if records.size_bytes else IndexState.NEW
@@ -166,8 +157,8 @@ class SegmentIndexes:
             return
         for index in (self.for_offsets(), self.for_times()):
             assert index is not None
-            if index.file_bytes < self._config.segment_index_bytes:
-                index.resize(self._config.segment_index_bytes)
+            if index.file_bytes < self.config.segment_index_bytes:
+                index.resize(self.config.segment_index_bytes)
         self.state = IndexState.ACTIVE
 
     def add(self, last_offset: int, position: int, largest: TimestampOffset) -> None:
@@ -234,7 +225,7 @@ class SegmentIndexes:
                 return None
             self._offset_index, self._time_index = offset_index, time_index
             self.state = IndexState.ACTIVE
-        builder = IndexBuilder(self, self._config.index_interval_bytes)
+        builder = IndexBuilder(self)
         builder.largest = TimestampOffset(point.largest_timestamp, point.offset_of_largest)
         builder.bytes_since_last_entry = point.position - point.index_position
         return builder
@@ -282,7 +273,7 @@ class SegmentIndexes:
         was_active = self.state is IndexState.ACTIVE
         self.was_rebuilt = True
         self.reset()
-        builder = IndexBuilder(self, self._config.index_interval_bytes)
+        builder = IndexBuilder(self)
         for found in scan(self._records, 0, place_in_segment(self.base_offset)):
             if isinstance(found, Damage):
                 logger.error("no index entries for damage: %s", found.cause())
@@ -306,7 +297,7 @@ class SegmentIndexes:
             f"{self.time.path}{REBUILT_SUFFIX}",
             self.base_offset,
             records=records,
-            config=self._config,
+            config=self.config,
             open_files=OpenFiles(),
         )
 
@@ -327,7 +318,7 @@ class SegmentIndexes:
         if self.state is IndexState.ACTIVE:
             self.state = IndexState.CLOSED
             self.make_room()
-            builder = IndexBuilder(self, self._config.index_interval_bytes)
+            builder = IndexBuilder(self)
             builder.largest = self._time_index.last_entry
             for header, position in self._records.batches(end_position):
                 builder.add(header, position)
@@ -371,7 +362,7 @@ class SegmentIndexes:
         last = index.lookup(index.last_offset)
         if last.position >= self._records.size_bytes:
             raise CorruptIndex(f"{index.path}: last entry {last} in a log of {self._records.size_bytes} bytes")
-        stale_from = last.position + max(LEAST_STALE_BYTES, 2 * self._config.index_interval_bytes)
+        stale_from = last.position + max(LEAST_STALE_BYTES, 2 * self.config.index_interval_bytes)
         try:
             for header, position in self._records.batches(last.position):
                 if position == last.position and index.entries and header.last_offset > last.offset:
@@ -439,7 +430,7 @@ class IndexRebuild:
 class IndexBuilder:
     """Adds the index entries of a segment that is scanned from its start."""
 
-    def __init__(self, indexes: SegmentIndexes, index_interval_bytes: int) -> None:
+    def __init__(self, indexes: SegmentIndexes) -> None:
         self.largest = TimestampOffset(NO_TIMESTAMP, indexes.base_offset)
         """The largest timestamp so far, and the last offset of the batch that has it."""
         self.bytes_since_last_entry = 0
@@ -447,7 +438,7 @@ class IndexBuilder:
         self.has_control_batches = False
         """If so, the transaction index may need entries."""
         self._indexes = indexes
-        self._interval_bytes = index_interval_bytes
+        self._interval_bytes = indexes.config.index_interval_bytes
         self._has_failed = False
 
     def add(self, header: BatchHeader, position: int) -> None:

@@ -133,7 +133,7 @@ class _SegmentRebuild:
             open_files=self.open_files,
         )
         indexes.reset()
-        builder = IndexBuilder(indexes, self.config.index_interval_bytes)
+        builder = IndexBuilder(indexes)
         self._index_batches(records, builder)
         indexes.finish(builder.largest)
         for index in indexes.loaded():

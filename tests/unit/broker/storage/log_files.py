@@ -82,7 +82,7 @@ def reopened(segment: LogSegment) -> LogSegment:
     """The segment as a broker finds it that starts after a clean stop."""
     segment.close()
     return open_segment(
-        segment.directory, segment.base_offset, index_interval_bytes=segment.config.index_interval_bytes
+        segment.directory, segment.base_offset, index_interval_bytes=segment.indexes.config.index_interval_bytes
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,12 +13,13 @@ from warmlog_broker.storage.io.open_files import ClosedFile, OpenFiles
 
 
 def lazy_index(path: Path, openings: list[Path] | None = None) -> LazyIndex[OffsetIndex]:
-    def open_index(at: Path) -> OffsetIndex:
-        if openings is not None:
-            openings.append(at)
-        return OffsetIndex(at, 45, open_files=OpenFiles(), max_index_bytes=240)
+    class NotedIndex(OffsetIndex):
+        def __init__(self, path: Path, *args: Any, **options: Any) -> None:
+            if openings is not None:
+                openings.append(path)
+            super().__init__(path, *args, **options)
 
-    return LazyIndex(path, OffsetIndex, open_index)
+    return LazyIndex(path, NotedIndex, 45, OpenFiles(), 240)
 
 
 def test_the_file_is_created_by_the_first_use_and_opened_once(tmp_path: Path) -> None:

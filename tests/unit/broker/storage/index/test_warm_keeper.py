@@ -35,10 +35,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def lazy(path: Path, open_files: OpenFiles | None = None) -> LazyIndex[OffsetIndex]:
-    def open_index(at: Path) -> OffsetIndex:
-        return OffsetIndex(at, 1000, open_files=open_files or OpenFiles(), max_index_bytes=10_000_000)
-
-    return LazyIndex(path, OffsetIndex, open_index)
+    return LazyIndex(path, OffsetIndex, 1000, open_files or OpenFiles(), 10_000_000)
 
 
 def warm_pages() -> set[int]:
@@ -188,9 +185,7 @@ from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.index.warm_keeper import keep_warm, warm_targets
 
 path = Path(sys.argv[1])
-def open_index(at):
-    return OffsetIndex(at, 0, open_files=OpenFiles(), max_index_bytes=1 << 20)
-lazy = LazyIndex(path, OffsetIndex, open_index)
+lazy = LazyIndex(path, OffsetIndex, 0, OpenFiles(), 1 << 20)
 targets, is_done, rounds = [], False, 0
 
 def keep():

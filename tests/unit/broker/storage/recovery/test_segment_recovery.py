@@ -20,7 +20,7 @@ def crashed(segment: LogSegment) -> LogSegment:
     """The segment as a broker finds it that was killed: nothing trimmed, nothing finished."""
     segment.close_handles()
     return log_files.open_segment(
-        segment.directory, segment.base_offset, index_interval_bytes=segment.config.index_interval_bytes
+        segment.directory, segment.base_offset, index_interval_bytes=segment.indexes.config.index_interval_bytes
     )
 
 
