@@ -33,8 +33,9 @@ def deletable_segments(
     high_watermark: int,
     config: LogConfig,
     now_ms: int,
-) -> list[tuple[LogSegment, Reason]]:
-    """The segments, oldest first, to delete, with the reason for each. `segments` are all segments in order."""
+) -> list[tuple[LogSegment, int, Reason]]:
+    """The segments, oldest first, to delete, with the end (exclusive) and the reason of each. `segments` are all
+    segments in order."""
     ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
     candidates = [segment for segment, end_offset in zip(segments, ends, strict=True) if end_offset <= high_watermark]
     if len(candidates) == len(segments) and segments[-1].size_bytes == 0:
@@ -60,7 +61,7 @@ def deletable_segments(
                 break
             reasons.append("retention.ms")
 
-    return list(zip(candidates, reasons, strict=False))
+    return list(zip(candidates, ends, reasons, strict=False))
 
 
 def newest_record_ms(segments: Sequence[LogSegment], index: int, now_ms: int) -> int:
@@ -110,8 +111,7 @@ class LogRetention:
         deletable = self._deletable(now_ms, MAX_INT64)
         if not deletable:
             return None
-        segment, reason = deletable[-1]
-        end_offset = self._end_of(segment)
+        _, end_offset, reason = deletable[-1]
         if self._bounds.raise_log_start(end_offset):
             logger.info("%s: the log starts at %d now (%s)", self._local.key.directory_name, end_offset, reason)
         return end_offset
@@ -129,15 +129,13 @@ class LogRetention:
             return 0
         if len(deletable) == len(local.segments):
             local.roll(now_ms)
-        kept = local.segments.higher(deletable[-1][0].base_offset)
-        assert kept is not None
-        self._bounds.raise_log_start(kept.base_offset)
-        for segment, reason in deletable:
+        self._bounds.raise_log_start(deletable[-1][1])
+        for segment, _, reason in deletable:
             logger.info("%s: segment %d is removed (%s)", local.key.directory_name, segment.base_offset, reason)
-        local.drop_segments([segment for segment, _ in deletable], "retention")
+        local.drop_segments([segment for segment, _, _ in deletable], "retention")
         return len(deletable)
 
-    def _deletable(self, now_ms: int, below: int) -> list[tuple[LogSegment, Reason]]:
+    def _deletable(self, now_ms: int, below: int) -> list[tuple[LogSegment, int, Reason]]:
         deletable = deletable_segments(
             list(self._local.segments),
             log_start_offset=self._bounds.log_start_offset,
@@ -146,9 +144,4 @@ class LogRetention:
             config=self._local.config,
             now_ms=now_ms,
         )
-        return [(segment, reason) for segment, reason in deletable if self._end_of(segment) <= below]
-
-    def _end_of(self, segment: LogSegment) -> int:
-        """Where the segment ends (exclusive)."""
-        following = self._local.segments.higher(segment.base_offset)
-        return self._local.log_end_offset if following is None else following.base_offset
+        return [each for each in deletable if each[1] <= below]

@@ -36,7 +36,7 @@ def goes(
         config=config,
         now_ms=NOW,
     )
-    return [(segment.base_offset, reason) for segment, reason in deletable]
+    return [(segment.base_offset, reason) for segment, _, reason in deletable]
 
 
 THREE = [Facts(0), Facts(5), Facts(10)]
