@@ -163,7 +163,7 @@ class Cleaning:
                     self.pace.after(batch.size_bytes + written_bytes)
             if result.has_changed:
                 result.stats.replaced_segments = len(group)
-                modified_ns = group[-1].modified_ns
+                modified_ns = group[-1].path.stat().st_mtime_ns
                 segment.on_become_inactive()
                 segment.flush()
                 for kind in KINDS:

@@ -34,11 +34,6 @@ class SourceSegment(Struct, frozen=True):
         except FileNotFoundError:
             return 0
 
-    @property
-    def modified_ns(self) -> int:
-        """When the .log was last written to; FileNotFoundError if it is gone."""
-        return self.path.stat().st_mtime_ns
-
     def batches(self, pace: CleaningPace, max_decompressed_bytes: int) -> Iterator[RecordBatch]:
         """Each batch, its CRC checked; DamagedLog at one that is not valid, CleaningAborted if the file is gone."""
         try:

@@ -4,7 +4,8 @@
 unlinked. `LogBounds` knows what of it may be read, `LogAppender` what clients may append.
 
 A failed write or flush ends the log: `fail` notes the first reason, and everything after raises StorageError until a
-restart has checked what the disk holds. A disk that is merely full is no such failure.
+restart has checked what the disk holds. A disk that is merely full is no such failure: the append is refused, nothing
+of it remains, and the next may succeed.
 """
 
 import logging

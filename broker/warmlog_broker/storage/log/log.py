@@ -9,10 +9,6 @@ high watermark is stored here and decided by the partition: first what the check
 
 One thread calls a Log. Flush plans run in others, and the slices that `reader.read` returns may be read anywhere and at
 any time: they hold their file open.
-
-A failed write or flush ends the log: `fail` notes the first reason, and everything after raises StorageError until a
-restart has checked what the disk holds. A disk that is merely full is no such failure: the append is refused, nothing
-of it remains, and the next may succeed.
 """
 
 import logging
