@@ -53,8 +53,6 @@ class AppendInfo(NamedTuple):
 class LogAppender:
     """The appends to one log by its leader."""
 
-    __slots__ = ("_bounds", "_local", "_producers", "last_append_time_ms")
-
     def __init__(self, local: LocalLog) -> None:
         self._local = local
         self._bounds = local.bounds
@@ -208,8 +206,6 @@ def read_copied(batches: Buffer, log_end_offset: int, *, name: str) -> list[Copi
 
 class FollowerAppender:
     """The appends to one log that is a copy."""
-
-    __slots__ = ("_bounds", "_epochs", "_local", "_producers")
 
     def __init__(self, local: LocalLog) -> None:
         self._local = local

@@ -48,19 +48,6 @@ class _Place(NamedTuple):
 
 
 class LogFlusher:
-    __slots__ = (
-        "_are_epochs_missing",
-        "_bounds",
-        "_epochs",
-        "_idle_end",
-        "_is_point_wanted",
-        "_last_point",
-        "_local",
-        "_pending_point",
-        "_point_to_write",
-        "_truncations",
-    )
-
     def __init__(self, local: LocalLog, *, has_restart_point: bool) -> None:
         """`has_restart_point`: whether there is one at the end of the log."""
         self._local = local

@@ -59,8 +59,6 @@ class LogBounds:
     Both are kept with their position in the files, which bounds a read without a search.
     """
 
-    __slots__ = ("_local", "flushed", "high_watermark", "log_start_offset")
-
     def __init__(self, local: "LocalLog", log_start_offset: int, high_watermark: int) -> None:
         """All that the log holds is durable. `high_watermark` is as it was stored."""
         self._local = local
@@ -168,30 +166,6 @@ class LogBounds:
 
 class LocalLog:
     """The files of one log. `active` is always the last of `segments`."""
-
-    __slots__ = (
-        "_deletions",
-        "active",
-        "bounds",
-        "damage",
-        "directory",
-        "epochs",
-        "factory",
-        "failure",
-        "gaps",
-        "key",
-        "log_end_offset",
-        "may_have_gaps",
-        "on_failed",
-        "on_retired",
-        "producers",
-        "replacement",
-        "segments",
-        "snapshots",
-        "truncations",
-        "unchecked",
-        "unsynced",
-    )
 
     def __init__(self, key: TopicPartition, factory: SegmentFactory, loaded: LoadedLog) -> None:
         self.key = key

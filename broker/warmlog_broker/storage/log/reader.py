@@ -58,8 +58,6 @@ def _follows_rows(segments: LogSegments, offset: int) -> bool:
 
 
 class LogReader:
-    __slots__ = ("_bounds", "_compaction", "_local")
-
     def __init__(self, local: LocalLog, compaction: LogCompaction) -> None:
         self._local = local
         self._bounds = local.bounds

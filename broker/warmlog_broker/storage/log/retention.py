@@ -80,8 +80,6 @@ def newest_record_ms(segments: Sequence[LogSegment], index: int, now_ms: int) ->
 class LogRetention:
     """Removes records and segments of one log."""
 
-    __slots__ = ("_bounds", "_local")
-
     def __init__(self, local: LocalLog) -> None:
         self._local = local
         self._bounds = local.bounds

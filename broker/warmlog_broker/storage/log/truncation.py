@@ -77,8 +77,6 @@ class Cut(Struct):
 class LogTruncation:
     """Truncates one log. `pending` is a truncation that the checkpoints do not know yet."""
 
-    __slots__ = ("_bounds", "_compaction", "_epochs", "_local", "pending")
-
     def __init__(self, local: LocalLog, compaction: LogCompaction, pending: Truncation | None) -> None:
         self._local = local
         self._bounds = local.bounds

@@ -23,8 +23,6 @@ class CompletedTxn(NamedTuple):
 class Transactions:
     """The open transactions, and completed ones whose markers are not below the high watermark."""
 
-    __slots__ = ("_completed", "open")
-
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
         """The first offset of each open transaction, in rising order, by producer id."""

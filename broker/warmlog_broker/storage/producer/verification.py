@@ -39,8 +39,6 @@ class PendingVerification(Struct):
 class Verifications:
     """The pending verifications of one partition, by producer id."""
 
-    __slots__ = ("_pending", "is_required")
-
     def __init__(self) -> None:
         self._pending: dict[int, PendingVerification] = {}
         self.is_required = True
