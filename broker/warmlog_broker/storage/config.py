@@ -276,8 +276,6 @@ class LogConfig(Struct, metaclass=SettingsClass, frozen=True):
     # What follows from the settings, computed once: each append asks for it.
 
     is_compacted: bool = False
-    has_dense_offsets: bool = True
-    """Whether new batches have no gaps between their offsets. See also `LogReader.are_offsets_dense_from`."""
     roll_ms: int = 0
     """The age at which a segment is closed, so that compaction can reach its records in time."""
     must_decode: bool = False
@@ -288,7 +286,6 @@ class LogConfig(Struct, metaclass=SettingsClass, frozen=True):
         derive = partial(force_setattr, self)  # the class is frozen
         is_compacted = "compact" in self.cleanup_policy
         derive("is_compacted", is_compacted)
-        derive("has_dense_offsets", not is_compacted)
         derive("roll_ms", min(self.segment_ms, self.max_compaction_lag_ms) if is_compacted else self.segment_ms)
         derive("must_decode", is_compacted or self.compression_type != PRODUCER)
         derive("takes_append_time", self.message_timestamp_type == LOG_APPEND_TIME)

@@ -80,7 +80,7 @@ def _known_partitions(path: Path, state: MetadataState, report: Report) -> dict[
             config = LogConfig()
         expectations = Expectations(
             topic_id=UUID(bytes=topic.topic_id),
-            has_dense_offsets=config.has_dense_offsets,
+            has_dense_offsets=not config.is_compacted,
             index_interval_bytes=config.index_interval_bytes,
             check_record=record_check(topic.name) if topic.is_internal else None,
         )

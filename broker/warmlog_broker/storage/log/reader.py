@@ -298,8 +298,7 @@ class LogReader:
 
     def are_offsets_dense_from(self, offset: int) -> bool:
         """Whether a gap after `offset` is damage, if `Gaps` do not allow it: our compaction cannot have left it."""
-        return (
-            self._local.factory.config.has_dense_offsets
-            and not self._local.gaps.everywhere
-            and offset >= self._compaction.compacted_below
+        local = self._local
+        return not (
+            local.factory.config.is_compacted or local.gaps.everywhere or offset < self._compaction.compacted_below
         )

@@ -368,9 +368,9 @@ def _recover(
     point = _restart_point(request, segments[first], listing)
     rules = RecoveryRules(
         recovery_point,
-        has_dense_offsets=request.factory.config.has_dense_offsets
-        and not request.stored.offsets.first_dirty_offset
-        and not gaps.everywhere,
+        has_dense_offsets=not (
+            request.factory.config.is_compacted or request.stored.offsets.first_dirty_offset or gaps.everywhere
+        ),
         gaps=gaps,
         max_leader_epoch=request.max_leader_epoch,
         after_bytes=request.after_bytes,

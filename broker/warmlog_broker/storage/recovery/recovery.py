@@ -80,7 +80,7 @@ class RecoveryRules(Struct, frozen=True):
 
     recovery_point: int
     has_dense_offsets: bool = True
-    """See LogConfig.has_dense_offsets."""
+    """Whether a gap between offsets is damage, unless `gaps` allow it."""
     gaps: Gaps = NO_GAPS
     max_leader_epoch: int | None = None
     """No batch can have been written under a later epoch."""

@@ -18,7 +18,7 @@ from warmlog_protocol.errors import InvalidConfig
 
 def test_every_row_is_a_field_of_the_config_with_the_same_default() -> None:
     by_attribute = {setting.attribute: setting.default for setting in TOPIC_SETTINGS}
-    derived = {"is_compacted", "has_dense_offsets", "roll_ms", "must_decode", "takes_append_time"}
+    derived = {"is_compacted", "roll_ms", "must_decode", "takes_append_time"}
     assert by_attribute == {each.name: each.default for each in fields(LogConfig) if each.name not in derived}
 
 
@@ -160,7 +160,7 @@ def test_the_documentation_has_every_setting_once() -> None:
 )
 def test_the_cleanup_policy_is_a_list_in_any_order(given: str, is_compacted: bool, deletes: bool, written: str) -> None:
     config = LogConfig.from_settings({"cleanup.policy": given})
-    assert (config.is_compacted, config.deletes, config.has_dense_offsets) == (is_compacted, deletes, not is_compacted)
+    assert (config.is_compacted, config.deletes) == (is_compacted, deletes)
     assert config.to_settings()["cleanup.policy"] == written
 
 
