@@ -5,6 +5,7 @@ and no batch contradicts it. In a log that was closed the batches are read only 
 store knows, or cannot be read.
 """
 
+from contextlib import closing
 from pathlib import Path
 
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, EpochStart, read_epochs
@@ -52,14 +53,11 @@ def _last_batch(directory: Path) -> tuple[BatchHeader | None, int]:
     for base_offset in reversed(base_offsets):
         path = directory / segment_file_name(base_offset, LOG_KIND)
         try:
-            records = FileRecords.open_read_only(path, OpenFiles())
-            try:
+            with closing(FileRecords.open_read_only(path, OpenFiles())) as records:
                 known, checked = 0, 0
                 if point is not None and point.segment == base_offset:
                     known, checked = point.index_position, point.position
                 last = _last_from(records, known, base_offset) or _last_from(records, 0, base_offset)
-            finally:
-                records.close_handles()
         except OSError:
             return None, 0
         if last is not None:

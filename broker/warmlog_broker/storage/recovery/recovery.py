@@ -17,6 +17,7 @@ of that segment in `<base offset>.log.tail.cut`, later segments, renamed, in `<b
 import logging
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -190,17 +191,14 @@ class UncheckedRange(Struct, frozen=True):
 
         `after_bytes` is called after each batch with its size.
         """
-        records = FileRecords(self.path, OpenFiles(), self.end_position, is_writable=False)
         report = RecoveryReport()
         place = RecoveryPlace(self.base_offset, self.rules, LeaderEpochs(), report)
-        try:
+        with closing(FileRecords(self.path, OpenFiles(), self.end_position, is_writable=False)) as records:
             for found in scan(records, 0, place, checks_crc=True):
                 if isinstance(found, Damage):
                     report.damage.append(found)
                 else:
                     after_bytes(found[0].size_bytes)
-        finally:
-            records.close_handles()
         return report.damage
 
 

@@ -11,6 +11,7 @@ The keys get a new generation. Only it lets brokers start that know of a later e
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -124,16 +125,14 @@ def end_of(directory: Path, recovery_point: int) -> LogEnd:
     first = max(bisect_left(bases, recovery_point) - 1, 0)
     for base, next_base in zip_longest(bases[first:], bases[first + 1 :]):
         place = Place(base, base + MAX_RELATIVE_OFFSET + 1 if next_base is None else next_base)
-        records = FileRecords.open_read_only(directory / segment_file_name(base, LOG_KIND), OpenFiles())
-        try:
+        path = directory / segment_file_name(base, LOG_KIND)
+        with closing(FileRecords.open_read_only(path, OpenFiles())) as records:
             records.drop_cache()
             for found in scan(records, 0, place, checks_crc=True):
                 if not isinstance(found, Damage):
                     epoch, end = found[0].partition_leader_epoch, found[0].next_offset
                 elif found.next_offset > recovery_point:
                     return LogEnd(epoch, end)
-        finally:
-            records.close_handles()
     return LogEnd(epoch if epoch > NO_LEADER_EPOCH else latest_epoch(directory, 0, was_closed=False)[0], end)
 
 
