@@ -46,12 +46,8 @@ class OffsetIndex(AbstractIndex[OffsetPosition]):
     key: ClassVar[Field] = Field(_INT.unpack_from, 0)
     offset_field: ClassVar[Field] = key
     value: ClassVar[Field] = Field(_INT.unpack_from, 4)
-    _last_offset: int
-
-    @property
-    def last_offset(self) -> int:
-        """The offset of the last entry; the base offset without any."""
-        return self._last_offset
+    last_offset: int
+    """The offset of the last entry; the base offset without any."""
 
     def append(self, offset: int, position: int) -> None:
         """Add the batch at `position` that ends with `offset`.
@@ -61,13 +57,13 @@ class OffsetIndex(AbstractIndex[OffsetPosition]):
         """
         if self.entries >= self.max_entries or not self.is_writable:
             self._refuse_entry()
-        if offset <= self._last_offset and self.entries:
-            raise InvalidIndexOffset(f"{self.path}: offset {offset} does not follow {self._last_offset}")
+        if offset <= self.last_offset and self.entries:
+            raise InvalidIndexOffset(f"{self.path}: offset {offset} does not follow {self.last_offset}")
         relative = offset - self.base_offset
         if not 0 <= relative <= MAX_RELATIVE_OFFSET:
             self._refuse_offset(offset)
         self._add(_ENTRY.pack(relative, position), relative)
-        self._last_offset = offset
+        self.last_offset = offset
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The last entry whose offset is `offset` or less; (base offset, 0) if there is none."""
@@ -88,4 +84,4 @@ class OffsetIndex(AbstractIndex[OffsetPosition]):
         return _new_tuple(OffsetPosition, (self.base_offset + key, value))
 
     def _entries_changed(self) -> None:
-        self._last_offset = self._entry(self.entries - 1).offset if self.entries else self.base_offset
+        self.last_offset = self._entry(self.entries - 1).offset if self.entries else self.base_offset

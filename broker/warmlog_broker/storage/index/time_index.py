@@ -46,17 +46,13 @@ class TimeIndex(AbstractIndex[TimestampOffset]):
     key: ClassVar[Field] = Field(Struct(">q").unpack_from, 0)
     value: ClassVar[Field] = Field(Struct(">i").unpack_from, 8)
     offset_field: ClassVar[Field] = value
-    _last: TimestampOffset
+    last_entry: TimestampOffset
+    """The last entry; (-1, base offset) without any."""
 
     @property
     def is_full(self) -> bool:
         """Whether only the slot for the last entry, which is added when the segment becomes inactive, is left."""
         return self.entries >= self.max_entries - 1
-
-    @property
-    def last_entry(self) -> TimestampOffset:
-        """The last entry; (-1, base offset) without any."""
-        return self._last
 
     def maybe_append(self, timestamp_ms: int, offset: int, *, is_last: bool = False) -> None:
         """Add an entry if `timestamp_ms` is greater than the last one's. `is_last` may use the reserved slot.
@@ -64,7 +60,7 @@ class TimeIndex(AbstractIndex[TimestampOffset]):
         ValueError if the index is full or time goes back, InvalidIndexOffset if the offset does; OSError from the disk,
         if it is time to write entries.
         """
-        last_timestamp_ms, last_offset = self._last
+        last_timestamp_ms, last_offset = self.last_entry
         if (self.entries >= self.max_entries - 1 and not is_last) or not self.is_writable:
             self._refuse_entry()
         if offset < last_offset and self.entries:
@@ -78,7 +74,7 @@ class TimeIndex(AbstractIndex[TimestampOffset]):
             if not 0 <= relative <= MAX_RELATIVE_OFFSET:
                 self._refuse_offset(offset)
             self._add(_ENTRY.pack(timestamp_ms, relative), timestamp_ms)
-            self._last = _new_tuple(TimestampOffset, (timestamp_ms, offset))
+            self.last_entry = _new_tuple(TimestampOffset, (timestamp_ms, offset))
 
     def lookup(self, timestamp_ms: int) -> TimestampOffset:
         """The last entry whose timestamp is `timestamp_ms` or less; (-1, base offset) if there is none."""
@@ -97,4 +93,4 @@ class TimeIndex(AbstractIndex[TimestampOffset]):
 
     def _entries_changed(self) -> None:
         empty = TimestampOffset(NO_TIMESTAMP, self.base_offset)
-        self._last = self._entry(self.entries - 1) if self.entries else empty
+        self.last_entry = self._entry(self.entries - 1) if self.entries else empty

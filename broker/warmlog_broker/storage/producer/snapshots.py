@@ -30,7 +30,7 @@ from warmlog_protocol.errors import StorageError
 
 logger = logging.getLogger(__name__)
 
-SUFFIX = ".snapshot"
+SNAPSHOT_SUFFIX = ".snapshot"
 VERSION = 1
 
 _HEAD = Struct(">hI")
@@ -104,7 +104,7 @@ class ProducerSnapshots:
         return sorted(self._offsets)
 
     def path(self, offset: int) -> Path:
-        return self.directory / segment_file_name(offset, SUFFIX)
+        return self.directory / segment_file_name(offset, SNAPSHOT_SUFFIX)
 
     def take(self, states: ProducerStates) -> Path:
         """Write the snapshot of `states`; it is not synced."""

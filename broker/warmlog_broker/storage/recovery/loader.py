@@ -43,8 +43,7 @@ from warmlog_broker.storage.io.durable_files import replace_file
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.replay import restore_producers, walk_batches
-from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
-from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
+from warmlog_broker.storage.producer.snapshots import SNAPSHOT_SUFFIX, ProducerSnapshots
 from warmlog_broker.storage.recovery.recovery import (
     Recovered,
     RecoveryReport,

@@ -30,7 +30,7 @@ from warmlog_broker.storage.directory.partition_files import (
 )
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
 from warmlog_broker.storage.producer.producer_state import ProducerEntry
-from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from warmlog_broker.storage.producer.snapshots import SNAPSHOT_SUFFIX
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name, split_name
 from warmlog_broker.storage.verify.producers import read_snapshot
 from warmlog_broker.storage.verify.report import Report, summarize

@@ -17,8 +17,7 @@ from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, pack_entry
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
-from warmlog_broker.storage.producer.snapshots import pack_snapshot
+from warmlog_broker.storage.producer.snapshots import SNAPSHOT_SUFFIX, pack_snapshot
 from warmlog_broker.storage.segment.file_records import FileRecords
 from warmlog_broker.storage.segment.scan import Damage, scan
 from warmlog_broker.storage.segment.segment_files import (

@@ -22,7 +22,7 @@ from warmlog_broker.storage.io.copy_bytes import copy_bytes
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from warmlog_broker.storage.producer.snapshots import SNAPSHOT_SUFFIX
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, base_offsets_in, segment_file_name
 from warmlog_broker.storage.verify.partition import verify_partition
 from warmlog_broker.storage.verify.rebuild import rebuild_partition

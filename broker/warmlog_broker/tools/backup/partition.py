@@ -15,7 +15,7 @@ from pathlib import Path
 
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME
 from warmlog_broker.storage.directory.partition_files import METADATA_NAME, STATE_NAMES
-from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from warmlog_broker.storage.producer.snapshots import SNAPSHOT_SUFFIX
 from warmlog_broker.storage.recovery.recovery import CUT_SUFFIX
 from warmlog_broker.storage.segment.segment_files import (
     KINDS,
