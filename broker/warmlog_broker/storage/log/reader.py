@@ -48,7 +48,7 @@ def _follows_rows(segments: LogSegments, offset: int) -> bool:
     segment = segments.floor(offset)
     while segment is not None:
         try:
-            header = segment.lookup.last_header_before(offset)
+            header = segment.lookup.last_before(offset)
         except DamagedLog:
             return False
         if header is not None:

@@ -101,7 +101,8 @@ class LogTruncation:
         segment = local.segments.floor(offset)
         if segment is None:
             return self.begin_fully(offset)
-        end_offset = segment.lookup.end_before(offset)
+        last = segment.lookup.last_before(offset)
+        end_offset = segment.base_offset if last is None else last.next_offset
         return Cut(local.directory, Truncation(end_offset, min(end_offset, self._bounds.log_start_offset)), segment)
 
     def begin_fully(self, offset: int, log_start_offset: int | None = None, removed_below: int = 0) -> Cut:

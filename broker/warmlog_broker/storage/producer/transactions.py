@@ -40,10 +40,8 @@ class Transactions:
 
         It is the first offset of the oldest other open transaction, or without one the offset after the marker.
         """
-        for producer_id, first_offset in self.open.items():
-            if producer_id != completed.producer_id:
-                return first_offset
-        return completed.last_offset + 1
+        others = (first for producer_id, first in self.open.items() if producer_id != completed.producer_id)
+        return next(others, completed.last_offset + 1)
 
     def complete(self, completed: CompletedTxn) -> None:
         del self.open[completed.producer_id]

@@ -330,7 +330,7 @@ def recover_segment(
     copy is synced on return. With `resumed` nothing before that is looked at.
     """
     records, start = segment.records, 0 if resumed is None else resumed.position
-    builder = segment.begin_recovery() if resumed is None else resumed.builder
+    builder = segment.indexes.empty() if resumed is None else resumed.builder
     place.enter(segment)
     valid_bytes, reason = records.size_bytes, ""
     batches = damaged_bytes = 0

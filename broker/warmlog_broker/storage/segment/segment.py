@@ -322,11 +322,6 @@ class LogSegment:
 
     # Recovery and truncation
 
-    def begin_recovery(self) -> IndexBuilder:
-        """Empty both indexes, whatever their files hold, and return what adds entries for the log's batches."""
-        self.indexes.empty()
-        return IndexBuilder(self.indexes)
-
     def end_recovery(self, builder: IndexBuilder, from_offset: int | None = None) -> None:
         """Take over what `builder`, to which each batch was added, knows; the transaction index must be rebuilt.
 

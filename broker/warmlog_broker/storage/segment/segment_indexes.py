@@ -245,17 +245,19 @@ class SegmentIndexes:
         position = offset_index.lookup(offset_index.last_offset).position
         return offset_index.entries, time_index.entries, position
 
-    def reset(self) -> None:
-        """Empty both indexes and make room for new entries, whatever the files held before."""
+    def reset(self) -> "IndexBuilder":
+        """Empty both indexes and make room, whatever the files held before, and return what adds entries."""
         self._drop()
         self._create()
+        return IndexBuilder(self)
 
-    def empty(self) -> None:
-        """Drop all entries, whatever the files hold; the first new one creates files that do not exist."""
+    def empty(self) -> "IndexBuilder":
+        """As `reset`, but the first entry creates files that do not exist."""
         self._drop()
         self.state = IndexState.NEW
         if self.offset.file_exists() or self.time.file_exists():
             self._create()
+        return IndexBuilder(self)
 
     def truncate_to(self, offset: int) -> None:
         """Drop all entries at `offset` and after it; both indexes have room again."""
@@ -272,8 +274,7 @@ class SegmentIndexes:
         logger.warning("%s: rebuilding the indexes from the log: %s", self._records.path, reason)
         was_active = self.state is IndexState.ACTIVE
         self.was_rebuilt = True
-        self.reset()
-        builder = IndexBuilder(self)
+        builder = self.reset()
         for found in scan(self._records, 0, place_in_segment(self.base_offset)):
             if isinstance(found, Damage):
                 logger.error("no index entries for damage: %s", found.cause())

@@ -134,28 +134,13 @@ class SegmentLookup:
         found = self.find_batch(offset)
         return None if found is None else next(self._records.batches(found.position))[0]
 
-    def end_before(self, offset: int) -> int:
-        """The end (exclusive) of the last batch that ends at `offset` or before; the base offset if there is none.
-
-        DamagedLog if damage hides it.
-        """
+    def last_before(self, offset: int) -> BatchHeader | None:
+        """The last batch that ends before `offset`; None if there is none. DamagedLog if damage hides it."""
         found = self.find_batch(offset)
-        position = self._records.size_bytes if found is None else found.position
-        end_offset = self._base_offset
-        if position:
-            index = self._indexes.for_offsets()
-            start = 0 if index is None else index.lookup(offset - 1).position
-            for header, _ in self._records.batches(start, position):
-                end_offset = header.next_offset
-        return end_offset
-
-    def last_header_before(self, offset: int) -> BatchHeader | None:
-        """The last batch that begins before `offset`; None if there is none. DamagedLog if damage hides it."""
         index = self._indexes.for_offsets()
+        start = 0 if index is None else index.lookup(offset - 1).position
         last: BatchHeader | None = None
-        for header, _ in self._records.batches(0 if index is None else index.lookup(offset - 1).position):
-            if header.base_offset >= offset:
-                break
+        for header, _ in self._records.batches(start, None if found is None else found.position):
             last = header
         return last
 

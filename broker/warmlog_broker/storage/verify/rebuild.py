@@ -131,8 +131,7 @@ class _SegmentRebuild:
             config=self.config,
             open_files=self.open_files,
         )
-        indexes.reset()
-        builder = IndexBuilder(indexes)
+        builder = indexes.reset()
         self._index_batches(records, builder)
         indexes.finish(builder.largest)
         for index in indexes.loaded():

@@ -30,7 +30,8 @@ def kept_beside(segment: LogSegment) -> Path:
 
 def expect_offsets(segment: LogSegment, *offsets: int) -> None:
     assert [log_files.read_offsets(segment, offset) for offset in offsets] == [[offset] for offset in offsets]
-    assert segment.lookup.end_before(1 << 40) == (offsets[-1] + 1 if offsets else segment.base_offset)
+    last = segment.lookup.last_before(1 << 40)
+    assert (None if last is None else last.last_offset) == (offsets[-1] if offsets else None)
 
 
 def test_an_undamaged_segment_loses_nothing(tmp_path: Path) -> None:
