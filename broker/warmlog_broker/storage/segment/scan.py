@@ -200,7 +200,10 @@ def _by_search(records: FileRecords, start: int, expected_offset: int, end_offse
             return None
         chunk_end = min(chunk_start + _CHUNK_BYTES, data_end, end)
         read_end = min(chunk_end + _MAGIC_AT, records.size_bytes)  # so that a header may begin at the chunk's last byte
-        chunk = records.read(chunk_start, read_end - chunk_start)
+        try:
+            chunk = records.read(chunk_start, read_end - chunk_start)
+        except DamagedLog:
+            return None  # the file has been cut since it was opened
         for match in pattern.finditer(chunk):
             position = chunk_start + match.start()
             header = _intact_header_at(records, position)

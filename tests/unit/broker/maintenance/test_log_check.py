@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from truncating import truncate_to
 from unit.broker.storage.log_files import overwrite
 from unit.broker.storage.log_room import LogRoom, read_values
 from unit.broker.storage.restart_room import BATCH, ONE_SEGMENT, fill, take_point
@@ -97,6 +98,16 @@ async def test_a_segment_that_was_removed_meanwhile_is_left_out(room: LogRoom) -
     check.start()
     await check.finish()
     assert check.unchecked_bytes == 0
+
+
+async def test_a_log_that_is_cut_meanwhile_is_left_out(room: LogRoom) -> None:
+    room.crash()
+    check = check_of(room)
+    check.start()
+    truncate_to(room.log, 3, room.now_ms)
+    await check.finish()
+    assert check.unchecked_bytes == 0
+    assert room.log.recovery_report.damage == []
 
 
 async def test_a_stop_ends_it_in_the_middle(room: LogRoom, monkeypatch: pytest.MonkeyPatch) -> None:

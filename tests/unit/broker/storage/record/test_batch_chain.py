@@ -1,5 +1,6 @@
 """Walking the chain of batches, on files that Kafka wrote and on random bytes, and getting past damage."""
 
+import os
 import random
 from contextlib import suppress
 from pathlib import Path
@@ -195,6 +196,12 @@ def offsets_around_damage(records: FileRecords, *, low: int = 0) -> tuple[list[i
 def test_a_walk_leaves_out_what_is_damaged_and_says_where(quick_path: Path) -> None:
     records = records_of(quick_path, batch_at(0), broken(1, 16), batch_at(2), batch_at(3), b"\xff" * 200, batch_at(9))
     assert offsets_around_damage(records) == ([0, 2, 3, 9], 2)
+
+
+def test_a_file_that_is_cut_during_a_walk_is_damaged_from_there_on(quick_path: Path) -> None:
+    records = records_of(quick_path, batch_at(0), batch_at(1), batch_at(2), batch_at(3))
+    os.truncate(records.path, 2 * SIZE)
+    assert offsets_around_damage(records) == ([0, 1], 1)
 
 
 def test_a_batch_that_claims_the_offsets_of_the_next_one_is_left_out(quick_path: Path) -> None:
