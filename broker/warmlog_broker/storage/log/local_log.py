@@ -289,16 +289,16 @@ class LocalLog:
         max_timestamp_ms = header.max_timestamp_ms
         size_bytes = len(prefix) + len(covered)
         segment, config = self.active, self.factory.config
-        if segment.must_roll(
-            last_offset,
-            max_timestamp_ms,
-            size_bytes,
-            segment_bytes=config.segment_bytes,
-            segment_ms=config.roll_ms,
-            now_ms=now_ms,
-        ):
-            segment = self.roll(now_ms, first_offset)
         try:
+            if segment.must_roll(
+                last_offset,
+                max_timestamp_ms,
+                size_bytes,
+                segment_bytes=config.segment_bytes,
+                segment_ms=config.roll_ms,
+                now_ms=now_ms,
+            ):
+                segment = self.roll(now_ms, first_offset)
             segment.append(last_offset, max_timestamp_ms, prefix, covered)
         except OSError as error:
             raise self.write_error("append", error) from error
@@ -315,17 +315,16 @@ class LocalLog:
         Returns the file, of which `FileRecords.end_ahead` is called then.
         """
         segment, config = self.active, self.factory.config
-        must_roll = segment.must_roll(
-            headers[-1].last_offset,
-            max(header.max_timestamp_ms for header in headers),
-            sum(map(len, pieces)),
-            segment_bytes=config.segment_bytes,
-            segment_ms=config.roll_ms,
-            now_ms=0,
-        )
-        if must_roll:
-            return None
         try:
+            if segment.must_roll(
+                headers[-1].last_offset,
+                max(header.max_timestamp_ms for header in headers),
+                sum(map(len, pieces)),
+                segment_bytes=config.segment_bytes,
+                segment_ms=config.roll_ms,
+                now_ms=0,
+            ):
+                return None
             segment.records.write_ahead(pieces)
         except OSError:
             return None  # `write` finds the same, and says so

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from unit.broker.data_directories import open_directory
+from unit.broker.storage.log_files import batch_of
 from unit.broker.storage.log_room import LogRoom, make_batch, read_values
 from unit.broker.storage.time_lookups import latest_record, record_at
 from warmlog_broker.storage.directory.data_dir import LogOffsets
@@ -45,6 +46,25 @@ class TestFailing:
         stop_failing()
         assert room.append(b"b", producer=(1, 0, 0)).first_offset == 1
         assert read_values(room.log) == [b"a", b"b"]
+
+    def test_an_append_that_gets_no_descriptor_for_its_look_at_the_segment_is_refused(
+        self, room: LogRoom, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        room.append(b"a")
+        room.restart()
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        copied = batch_of(["b"], offset=1, timestamps_ms=room.now_ms) + batch_of(["c"], offset=2)
+        with monkeypatch.context() as short:
+            short.setattr("warmlog_broker.storage.io.open_files.OpenFile", refuse)
+            with pytest.raises(OutOfResources, match="Too many open files"):
+                room.append(b"b")
+            with pytest.raises(OutOfResources, match="Too many open files"):
+                room.log.follower.append(copied, now_ms=room.now_ms)
+        assert room.log.log_end_offset == 1
+        assert room.log.follower.append(copied, now_ms=room.now_ms)[:2] == (1, 2)
 
     def test_a_disk_that_is_too_full_to_roll_leaves_the_old_segment_active(
         self, room: LogRoom, monkeypatch: pytest.MonkeyPatch
