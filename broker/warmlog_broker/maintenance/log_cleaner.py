@@ -145,7 +145,7 @@ class LogCleaner:
         cleaned_below = None
         try:
             cleaning = Cleaning(
-                log.compaction.begin(found, pace, now_ms),
+                log.compaction.begin(found, pace),
                 pace,
                 memory_bytes=memory_bytes,
                 now_ms=now_ms,

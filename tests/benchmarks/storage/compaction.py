@@ -68,7 +68,7 @@ def _fill(directory: Path, records: int, codec: Codec, rows: bool, chance: Rando
 
 def _begin(log: Log) -> Cleaning:
     pace = CleaningPace()
-    task = log.compaction.begin(log.compaction.range(NOW_MS), pace, NOW_MS)
+    task = log.compaction.begin(log.compaction.range(NOW_MS), pace)
     return Cleaning(task, pace, memory_bytes=MEMORY_BYTES, now_ms=NOW_MS)
 
 

@@ -4,7 +4,7 @@
 expensive part, on closed segments that are not written to. A pass, with the thread of each step::
 
     found = log.compaction.range(now_ms)                    owner       what is dirty (`plan`)
-    task = log.compaction.begin(found, pace, now_ms)        owner
+    task = log.compaction.begin(found, pace)                owner
     cleaning = Cleaning(task, pace, …)                      owner
     cleaning.build_map()                                    any         the dirty part: each key's last offset
     for group in cleaning.groups():                         any

@@ -53,7 +53,7 @@ class LogCompaction:
             self.first_dirty_offset = found.first_dirty_offset
         return found
 
-    def begin(self, found: "CleanableRange", pace: "CleaningPace", now_ms: int) -> "CleaningTask":
+    def begin(self, found: "CleanableRange", pace: "CleaningPace") -> "CleaningTask":
         """What a `Cleaning` of `found` needs to know. Until `end` the log stops `pace` to cancel it.
 
         OSError from the disk if a transaction index must be rebuilt.
@@ -67,7 +67,7 @@ class LogCompaction:
         local.finish_replacement()
         segments = list(local.segments)
         for segment in segments:
-            local.load_transaction_index(segment, now_ms)
+            local.load_transaction_index(segment)
         self._pace = pace
         last_records = {}
         for entry in local.producers.entries:

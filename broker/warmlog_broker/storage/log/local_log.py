@@ -225,9 +225,9 @@ class LocalLog:
         """`offset` with the position of the batch that holds it; message-only if that cannot be found."""
         return self.end if offset == self.log_end_offset else self.segments.locate(offset)
 
-    def load_transaction_index(self, segment: LogSegment, now_ms: int = 0) -> None:
+    def load_transaction_index(self, segment: LogSegment) -> None:
         """Verify or rebuild a segment's transaction index, which must be done before its use. OSError from the disk."""
-        verify_transaction_index(segment, self.segments, self.snapshots, damage=self.damage, now_ms=now_ms)
+        verify_transaction_index(segment, self.segments, self.snapshots, damage=self.damage)
 
     # Failing
 
@@ -288,16 +288,9 @@ class LocalLog:
         last_offset = first_offset + header.last_offset_delta
         max_timestamp_ms = header.max_timestamp_ms
         size_bytes = len(prefix) + len(covered)
-        segment, config = self.active, self.factory.config
+        segment = self.active
         try:
-            if segment.must_roll(
-                last_offset,
-                max_timestamp_ms,
-                size_bytes,
-                segment_bytes=config.segment_bytes,
-                segment_ms=config.roll_ms,
-                now_ms=now_ms,
-            ):
+            if segment.must_roll(last_offset, max_timestamp_ms, size_bytes, self.factory.config, now_ms):
                 segment = self.roll(now_ms, first_offset)
             segment.append(last_offset, max_timestamp_ms, prefix, covered)
         except OSError as error:
@@ -314,16 +307,10 @@ class LocalLog:
 
         Returns the file, of which `FileRecords.end_ahead` is called then.
         """
-        segment, config = self.active, self.factory.config
+        segment, size_bytes = self.active, sum(map(len, pieces))
+        max_timestamp_ms = max(header.max_timestamp_ms for header in headers)
         try:
-            if segment.must_roll(
-                headers[-1].last_offset,
-                max(header.max_timestamp_ms for header in headers),
-                sum(map(len, pieces)),
-                segment_bytes=config.segment_bytes,
-                segment_ms=config.roll_ms,
-                now_ms=0,
-            ):
+            if segment.must_roll(headers[-1].last_offset, max_timestamp_ms, size_bytes, self.factory.config, 0):
                 return None
             segment.records.write_ahead(pieces)
         except OSError:
@@ -346,7 +333,7 @@ class LocalLog:
         """
         if marker.control_type is ControlType.ABORT:
             try:
-                self.load_transaction_index(self.active, now_ms)
+                self.load_transaction_index(self.active)
             except OSError as error:
                 raise self.write_error("append", error) from error
         end_offset = self.log_end_offset

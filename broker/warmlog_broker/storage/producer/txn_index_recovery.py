@@ -29,14 +29,11 @@ from warmlog_protocol.errors import CorruptBatch
 
 logger = logging.getLogger(__name__)
 
+_NO_CLOCK_MS = 0
+
 
 def verify_transaction_index(
-    segment: LogSegment,
-    segments: LogSegments,
-    snapshots: ProducerSnapshots,
-    *,
-    damage: Sequence[Damage] = (),
-    now_ms: int,
+    segment: LogSegment, segments: LogSegments, snapshots: ProducerSnapshots, *, damage: Sequence[Damage]
 ) -> None:
     """Verify the transaction index of `segment`, and rebuild it if it is wrong; OSError if the disk refuses."""
     index = segment.transactions
@@ -49,10 +46,10 @@ def verify_transaction_index(
     logger.warning("%s: rebuilding it from the log: %s", index.path, fault)
     states = ProducerStates()
     first_offset = segments.base_offsets[0]
-    snapshots.load_newest(states, first_offset=first_offset, at_most=segment.base_offset, now_ms=now_ms)
+    snapshots.load_newest(states, first_offset=first_offset, at_most=segment.base_offset, now_ms=_NO_CLOCK_MS)
     found = []
     for batch in walk_batches(segments, states.end_offset, segment.base_offset, damage):
-        aborted = replay(states, batch, now_ms)
+        aborted = replay(states, batch, _NO_CLOCK_MS)
         if aborted is not None and batch.segment is segment:
             found.append(aborted)
     index.replace(found)

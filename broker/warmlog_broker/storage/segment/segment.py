@@ -176,28 +176,21 @@ class LogSegment:
         return position
 
     def must_roll(
-        self,
-        last_offset: int,
-        max_timestamp_ms: int,
-        size_bytes: int,
-        *,
-        segment_bytes: int,
-        segment_ms: int,
-        now_ms: int,
+        self, last_offset: int, max_timestamp_ms: int, size_bytes: int, config: LogConfig, now_ms: int
     ) -> bool:
-        """Whether a batch of `size_bytes` that ends with `last_offset` needs a new segment.
+        """Whether a batch of `size_bytes` that ends with `last_offset` needs a new segment, by the settings of now.
 
         It does if this one would grow too large, is too old, has a full index, or if the offset is too far from the
         base offset. An empty segment is never too large or too old: another would be no better.
         """
         present_bytes = self.records.size_bytes
         return (
-            present_bytes > max(segment_bytes - size_bytes, 0)
+            present_bytes > max(config.segment_bytes - size_bytes, 0)
             or not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
             or self.indexes.are_full()
             or (
                 present_bytes > 0
-                and self.time_waited_for_roll_ms(now_ms, max_timestamp_ms) > segment_ms - self.roll_jitter_ms
+                and self.time_waited_for_roll_ms(now_ms, max_timestamp_ms) > config.roll_ms - self.roll_jitter_ms
             )
         )
 

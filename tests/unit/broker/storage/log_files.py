@@ -134,12 +134,13 @@ def full_disk_for_indexes() -> Iterator[None]:
 
 def rolls(segment: LogSegment, **changes: int) -> bool:
     """must_roll for a harmless batch, except for `changes`."""
+    config = LogConfig(
+        segment_bytes=changes.pop("segment_bytes", 10_000), segment_ms=changes.pop("segment_ms", HOUR_MS)
+    )
     arguments = {
         "size_bytes": 100,
         "last_offset": segment.base_offset + 1000,
         "max_timestamp_ms": -1,
-        "segment_bytes": 10_000,
-        "segment_ms": HOUR_MS,
         "now_ms": segment.created_ms,
     }
-    return segment.must_roll(**(arguments | changes))
+    return segment.must_roll(**(arguments | changes), config=config)

@@ -94,7 +94,7 @@ class CompactionRoom(LogRoom):
         """A compaction of all that may be compacted, before anything is read."""
         found = self.log.compaction.range(self.now_ms)
         pace = CleaningPace()
-        task = self.log.compaction.begin(found, pace, self.now_ms)
+        task = self.log.compaction.begin(found, pace)
         return Cleaning(task, pace, memory_bytes=memory_bytes, now_ms=self.now_ms, **options)
 
     def finish(self, cleaning: Cleaning) -> CleaningStats:
