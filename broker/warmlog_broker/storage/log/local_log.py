@@ -178,7 +178,8 @@ class LocalLog:
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.snapshots = loaded.snapshots
-        self.unsynced = Unsynced(loaded.unsynced_segments)
+        # Recovery changes the files of segments, and leaves it to the first flush to sync them.
+        self.unsynced = Unsynced(() if loaded.report.was_clean else list(self.segments)[:-1])
         if loaded.is_new_directory:
             self.unsynced.add_directory(self.directory.parent)
         if loaded.has_other_files:

@@ -129,8 +129,6 @@ class LoadedLog(Struct):
     """What recovery has left to a check in the background."""
     has_restart_point: bool = False
     """Whether there is one at the end of the log."""
-    unsynced_segments: list[LogSegment] = field(default_factory=list)
-    """Segments, the active one apart, that recovery has changed: the first flush syncs them."""
     has_other_files: bool = False
     """Whether recovery has added or removed files: the first flush syncs the directory."""
     gaps: Gaps = NO_GAPS
@@ -201,7 +199,6 @@ def load_log(request: LoadRequest) -> LoadedLog:
         high_watermark=request.stored.offsets.high_watermark,
         first_dirty_offset=request.stored.offsets.first_dirty_offset,
         removed_below=read_removed_below(request.directory) if REMOVED_BELOW_NAME in listing.names else 0,
-        unsynced_segments=[] if report.was_clean else found.segments[:-1],
         truncation=request.truncation,
         unchecked=found.unchecked,
         has_restart_point=has_point,
