@@ -90,7 +90,6 @@ def _verify_files(directory: Path, walk: LogWalk) -> None:
         report.note(f"{directory}: not checked: {summarize(listing.others)}")
     walk.base_offsets = listing.base_offsets
     walk.gaps = read_gaps(directory)
-    walk.wants_dense_offsets = walk.expected.has_dense_offsets and not walk.gaps.everywhere
     walk.next_offset = listing.base_offsets[0] if listing.base_offsets else 0
     snapshots = _Snapshots(directory, listing.snapshot_offsets, walk)
     walk.before_batch = snapshots.compare_up_to
@@ -215,7 +214,7 @@ def _verify_segment(
     snapshots.begin_segment(base_offset)
     next_offset = walk.next_offset
     for _ in range(SEGMENT_ATTEMPTS):
-        segment = SegmentVerification(directory, base_offset, end_offset, walk, is_newest=end_offset is None)
+        segment = SegmentVerification(directory, base_offset, end_offset, walk)
         before = _identities(segment.paths)
         try:
             segment.run()

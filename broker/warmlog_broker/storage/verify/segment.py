@@ -39,7 +39,7 @@ from warmlog_broker.storage.segment.segment_indexes import LEAST_STALE_BYTES
 from warmlog_broker.storage.verify.indexes import OffsetIndexCheck, TimeIndexCheck, TransactionIndexCheck
 from warmlog_broker.storage.verify.producers import ProducerReplay
 from warmlog_broker.storage.verify.report import Report
-from warmlog_protocol.batch import MAGIC_COLUMNS, BatchHeader, RecordBatch, read_batch
+from warmlog_protocol.batch import MAGIC_COLUMNS, MAGIC_ROWS, BatchHeader, RecordBatch, read_batch
 from warmlog_protocol.batch.control import ControlType
 from warmlog_protocol.batch.header import NO_LEADER_EPOCH
 from warmlog_protocol.errors import CorruptBatch
@@ -84,8 +84,6 @@ class LogWalk:
     base_offsets: list[int] = field(default_factory=list)
     epochs: LeaderEpochs | None = None
     """The content of leader-epoch-checkpoint; None if it cannot be read."""
-    wants_dense_offsets: bool = False
-    """Whether a gap that `gaps` do not allow is damage: not so once a log is compacted."""
     gaps: Gaps = NO_GAPS
     producers: ProducerReplay = field(default_factory=ProducerReplay)
     next_offset: int = 0
@@ -120,15 +118,13 @@ class _AnyPlace(Place):
 class SegmentVerification:
     """The check of the segment of `directory` with `base_offset`."""
 
-    def __init__(
-        self, directory: Path, base_offset: int, end_offset: int | None, walk: LogWalk, *, is_newest: bool
-    ) -> None:
+    def __init__(self, directory: Path, base_offset: int, end_offset: int | None, walk: LogWalk) -> None:
         """`end_offset` is the next segment's base offset, None for the newest segment."""
         self.directory = directory
         self.base_offset = base_offset
         self.walk = walk
         self.report = walk.report
-        self.is_newest = is_newest
+        self.is_newest = end_offset is None
         self._end_offset = base_offset + MAX_RELATIVE_OFFSET + 1
         if end_offset is not None:
             self._end_offset = min(end_offset, self._end_offset)
@@ -274,8 +270,8 @@ class SegmentVerification:
         elif header.base_offset > walk.next_offset and not walk.is_after_damage:
             self.report.counts.offset_gaps += 1
             walk.producers.is_thinned = True
-            are_columns = walk.last_magic == header.magic == MAGIC_COLUMNS
-            if walk.wants_dense_offsets and (are_columns or header.base_offset > walk.gaps.rows_up_to):
+            may_be_kafkas = header.base_offset <= walk.gaps.rows_up_to and MAGIC_ROWS in (walk.last_magic, header.magic)
+            if walk.expected.has_dense_offsets and not (walk.gaps.everywhere or may_be_kafkas):
                 self._find(header, position, f"offset {walk.next_offset}", f"{header.base_offset}: a gap")
 
     def _check_epoch(self, header: BatchHeader, position: int) -> None:
