@@ -12,6 +12,7 @@ directory of other files (a home directory, a source tree).
 import fcntl
 import logging
 from collections.abc import Collection, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -125,30 +126,26 @@ def lock_and_read(config: BrokerConfig) -> tuple[DirectorySet, MetadataLog]:
     refuse_other_files(paths[0])
     first = DataDirectory.lock(paths[0])
     directories = DirectorySet([first], [])
-    try:
+    with ExitStack() as undo:
+        undo.callback(directories.close)
         _refuse_lost_metadata(first, paths[1:])
         metadata_log, cut_bytes = MetadataLog.open(first.path)
+        undo.callback(metadata_log.close)
         if cut_bytes:
             _log.warning("%s: %d bytes of a torn write were cut from its end", metadata_log.path, cut_bytes)
-        try:
-            _join_directories(directories, paths, metadata_log, config)
-            state = metadata_log.state
-            entries: list[Entry] = [
-                DirectoryKnown(directory.directory_id.bytes, str(directory.path))
-                for directory in directories.live
-                if state.directories.get(directory.directory_id.bytes) != str(directory.path)
-            ]
-            entries += _forget_directories(directories, state)
-            live_ids = {directory.directory_id.bytes for directory in directories.live}
-            is_complete = not directories.offline and live_ids.issuperset(state.directories)
-            entries += finish_deletions(directories, state.deleted.values(), state.topics, is_complete=is_complete)
-            commit(metadata_log, entries)
-        except BaseException:
-            metadata_log.close()
-            raise
-    except BaseException:
-        directories.close()
-        raise
+        _join_directories(directories, paths, metadata_log, config)
+        state = metadata_log.state
+        entries: list[Entry] = [
+            DirectoryKnown(directory.directory_id.bytes, str(directory.path))
+            for directory in directories.live
+            if state.directories.get(directory.directory_id.bytes) != str(directory.path)
+        ]
+        entries += _forget_directories(directories, state)
+        live_ids = {directory.directory_id.bytes for directory in directories.live}
+        is_complete = not directories.offline and live_ids.issuperset(state.directories)
+        entries += finish_deletions(directories, state.deleted.values(), state.topics, is_complete=is_complete)
+        commit(metadata_log, entries)
+        undo.pop_all()
     return directories, metadata_log
 
 
