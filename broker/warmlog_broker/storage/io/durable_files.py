@@ -31,23 +31,25 @@ def naming_full_disk(path: Path) -> Iterator[None]:
         raise
 
 
-def open_to_sync(path: Path | str, more_flags: int = 0) -> int:
-    """Open `path` for a sync. SyncNotBegun if out of descriptors or memory, OSError for another reason."""
+@contextmanager
+def open_to_sync(path: Path | str, more_flags: int = 0) -> Iterator[int]:
+    """Open `path` for a sync within the context. SyncNotBegun if out of descriptors or memory, OSError otherwise."""
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | more_flags)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | more_flags)
     except OSError as error:
         if is_out_of_resources(error):
             raise SyncNotBegun(error.errno, error.strerror, str(path)) from error
         raise
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def sync_directory(directory: Path | str) -> None:
     """Make the names in `directory` durable: files that were created, renamed or removed before this call."""
-    descriptor = open_to_sync(directory, os.O_DIRECTORY)
-    try:
+    with open_to_sync(directory, os.O_DIRECTORY) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def make_directories(directory: Path) -> None:

@@ -17,6 +17,7 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -187,14 +188,8 @@ def sync_directory_if_there(directory: Path) -> None:
 
 def sync_file_if_there(path: Path) -> None:
     """Sync a file, unless it was renamed or removed meanwhile, as retention does."""
-    try:
-        descriptor = open_to_sync(path)
-    except FileNotFoundError:
-        return
-    try:
+    with suppress(FileNotFoundError), open_to_sync(path) as descriptor:
         os.fdatasync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def is_synced_at_once(file_count: int, syncfs_files: int) -> bool:
@@ -225,14 +220,11 @@ def run_plans(
 
 def sync_file_system(path: Path) -> None:
     """Make everything written to the file system of `path` durable."""
-    descriptor = open_to_sync(path, os.O_DIRECTORY)
-    try:
+    with open_to_sync(path, os.O_DIRECTORY) as descriptor:
         while _libc.syncfs(descriptor) != 0:
             number = ctypes.get_errno()
             if number != errno.EINTR:  # PEP 475 covers Python's own calls only
                 raise OSError(number, os.strerror(number), str(path))
-    finally:
-        os.close(descriptor)
 
 
 def _run_by_file_system(plans: Sequence[FlushPlan], data_dir: Path) -> list[Outcome]:

@@ -101,8 +101,7 @@ def _read_source(data_dir: Path, tell: Callable[[str], None]) -> Source:
         raise StorageError(f"{data_dir} is not of a broker of a cluster, or that never ran with this version")
     logs, paths = {}, {data_dir, *map(Path, state.directories.values())}
     for path in filter(Path.is_dir, paths):
-        directory = DataDirectory.lock(path, must_exist=True)
-        try:
+        with closing(DataDirectory.lock(path, must_exist=True)) as directory:
             recovery_points = read_offsets(path / RECOVERY_POINTS_NAME)
             for name, partition in directory.partitions().items():
                 topic_id = stored_topic_id(partition / METADATA_NAME)
@@ -112,8 +111,6 @@ def _read_source(data_dir: Path, tell: Callable[[str], None]) -> Source:
                     tell(name.directory_name)
                     end = end_of(partition, recovery_points.get(name, 0))
                     logs[f"{topic_id.hex}/{name.partition}"] = end
-        finally:
-            directory.close()
     missing = [str(path) for path in paths if not path.is_dir()]
     return Source(state.cluster.node_id, copy.marks(state.marks), copy, logs, missing)
 
