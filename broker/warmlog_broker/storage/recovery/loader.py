@@ -154,7 +154,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
     if is_new_directory:
         request.directory.mkdir()
     topic_id = store_topic_id(request.directory, request.topic_id)
-    listing = _list_directory(request.directory, request.factory.open_files)
+    listing = _list_directory(request.directory)
     report = RecoveryReport(was_clean=request.stored.clean_end is not None)
     segments = [request.open_segment(base_offset) for base_offset in listing.base_offsets]
     epochs, are_epochs_lost = _read_epochs(request, report)
@@ -266,14 +266,14 @@ def store_topic_id(directory: Path, topic_id: UUID | None) -> UUID | None:
     return topic_id
 
 
-def _list_directory(directory: Path, open_files: OpenFiles) -> _Listing:
+def _list_directory(directory: Path) -> _Listing:
     """Sort the files, and finish or remove leftovers."""
     listing = _Listing()
     indexes = []
     names = _file_names(directory)
     retired = f"{LOG_KIND}{DELETED_SUFFIX}"
     listing.retired_base_offsets += [split_name(name)[0] for name in names if name.endswith(retired)]
-    if finish_swaps(directory, names, open_files):
+    if finish_swaps(directory, names):
         names = _file_names(directory)
     listing.names = names
     for name in names:

@@ -16,12 +16,13 @@ removed; then every `.swap` gets its final name. Last, files that end in `.delet
 """
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from warmlog_broker.storage.io.durable_files import sync_directory
-from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords
+from warmlog_broker.storage.io.open_files import OpenFile
+from warmlog_broker.storage.segment.file_records import DamagedLog, chain
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, split_name
 from warmlog_broker.storage.segment.segments import LogSegments
@@ -105,7 +106,7 @@ class Replacement:
             segment.change_suffix(SWAP_SUFFIX, "")
 
 
-def finish_swaps(directory: Path, names: Sequence[str], open_files: OpenFiles) -> bool:
+def finish_swaps(directory: Path, names: Sequence[str]) -> bool:
     """Complete or undo, after a crash, what it interrupted; `names` are the directory's files. False if nothing.
 
     Durable on return. Every file that ended in one of the three suffixes is gone or has its final name.
@@ -126,7 +127,7 @@ def finish_swaps(directory: Path, names: Sequence[str], open_files: OpenFiles) -
     if swaps:
         for name in swaps:
             if name.endswith(LOG_KIND + SWAP_SUFFIX):
-                _remove_replaced(directory, name, names, open_files)
+                _remove_replaced(directory, name, names)
         sync_directory(directory)
         # The .log first: as long as it ends in .swap, any file with a final name counts as an old one.
         for name in sorted(swaps, key=lambda name: (not name.endswith(LOG_KIND + SWAP_SUFFIX), name)):
@@ -139,19 +140,17 @@ def finish_swaps(directory: Path, names: Sequence[str], open_files: OpenFiles) -
     return True
 
 
-def _remove_replaced(directory: Path, swap_name: str, names: Sequence[str], open_files: OpenFiles) -> None:
+def _remove_replaced(directory: Path, swap_name: str, names: Sequence[str]) -> None:
     """Unlink the old files whose base offset is in the range of the new segment."""
     path = directory / swap_name
     first_offset, _ = split_name(swap_name)
     next_offset = first_offset + 1  # an empty segment still covers its own base offset
-    records = FileRecords.open_read_only(path, open_files)
+    file = OpenFile(str(path), os.O_RDONLY)
     try:
-        for header, _ in records.batches():
+        for header, _ in chain(file, path, 0, file.size_bytes):
             next_offset = max(next_offset, header.next_offset)
     except DamagedLog as error:
         logger.error("a new segment is damaged: %s", error)
-    finally:
-        records.close_handles()
     for name in names:
         base_offset, kind = split_name(name)
         if kind in KINDS and first_offset <= base_offset < next_offset:
