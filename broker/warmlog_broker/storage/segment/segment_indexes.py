@@ -67,8 +67,6 @@ class IndexState(Enum):
 class SegmentIndexes:
     __slots__ = (
         "_entries_left",
-        "_max_offset_entries",
-        "_max_time_entries",
         "_offset_index",
         "_records",
         "_time_index",
@@ -92,16 +90,13 @@ class SegmentIndexes:
         open_files: OpenFiles,
     ) -> None:
         """Opens no file. If the log has no data there can be no entries, whatever the files hold."""
-        max_bytes = config.segment_index_bytes
-        self.offset = LazyIndex(offset_path, OffsetIndex, base_offset, open_files, max_bytes)
-        self.time = LazyIndex(time_path, TimeIndex, base_offset, open_files, max_bytes)
+        self.offset = LazyIndex(offset_path, OffsetIndex, base_offset, open_files, config.segment_index_bytes)
+        self.time = LazyIndex(time_path, TimeIndex, base_offset, open_files, config.segment_index_bytes)
         self.base_offset = base_offset
         self.was_rebuilt = False
         """Whether side files were missing or damaged: others may be too."""
         self._records = records
         self.config = config
-        self._max_offset_entries = max_bytes // OffsetIndex.entry_bytes
-        self._max_time_entries = max_bytes // TimeIndex.entry_bytes - 1
         self.state = IndexState.CLOSED if records.size_bytes else IndexState.NEW
         self._offset_index: OffsetIndex | None = None  # set once verified
         self._time_index: TimeIndex | None = None
@@ -142,13 +137,12 @@ class SegmentIndexes:
         """Whether the segment must be rolled because an index has no room for another entry. Opens nothing."""
         if self._entries_left > 0 or self.state is IndexState.NEW:
             return False
+        max_entries = self.config.segment_index_bytes // OffsetIndex.entry_bytes
+        max_time_entries = self.config.segment_index_bytes // TimeIndex.entry_bytes - 1
         offset_index, time_index = self._offset_index, self._time_index
         if offset_index is None or time_index is None:
-            entries, time_entries = self.offset.count_entries(), self.time.count_entries()
-            return entries >= self._max_offset_entries or time_entries >= self._max_time_entries
-        self._entries_left = min(
-            self._max_offset_entries - offset_index.entries, self._max_time_entries - time_index.entries
-        )
+            return self.offset.count_entries() >= max_entries or self.time.count_entries() >= max_time_entries
+        self._entries_left = min(max_entries - offset_index.entries, max_time_entries - time_index.entries)
         return self._entries_left <= 0
 
     def make_room(self) -> None:
