@@ -234,13 +234,10 @@ class LogSegment:
 
         OSError if the disk refuses; then call it again. From here on `unflushed` covers the index files.
         """
-        self._finish_indexes()
-        self.records.trim()
-
-    def _finish_indexes(self) -> None:
         if self.indexes.state is not IndexState.CLOSED:
             self.indexes.finish(self.max_timestamp)
             self._is_ready_for_appends = False
+        self.records.trim()
 
     # Reading
 
@@ -437,8 +434,7 @@ class LogSegment:
         """
         if self.records.is_closed:
             return
-        self._finish_indexes()
-        self.records.trim()
+        self.on_become_inactive()
         if sync:
             self.flush()
         self.indexes.offset.close()

@@ -38,11 +38,6 @@ class _IndexCheck(Generic[Entry]):
             previous = entry
             yield entry
 
-    def _take(self) -> None:
-        self.last = self._next
-        self._report.counts.index_entries += 1
-        self._next = next(self._entries, None)
-
     def _take_below(self, value: float, fault: str = "") -> None:
         """Take the entries with a lower value; report each if they have that fault."""
         while self._next is not None and self._next[1] < value:
@@ -52,7 +47,9 @@ class _IndexCheck(Generic[Entry]):
         """Take `entry`, and report it if it has a fault."""
         if fault:
             self._find(self._expected(entry), fault, entry.offset)
-        self._take()
+        self.last = entry
+        self._report.counts.index_entries += 1
+        self._next = next(self._entries, None)
 
     def _expected(self, entry: Entry) -> str:
         raise NotImplementedError
