@@ -13,6 +13,7 @@ effect).
 """
 
 from collections.abc import Sequence
+from operator import add, le
 
 from msgspec import Struct
 
@@ -110,20 +111,17 @@ def group_segments(
     Each is in exactly one group; one that is too large stays alone. The span counts up to the next segment's base
     offset, as the last offset of a segment that was emptied is not known otherwise (KAFKA-5413).
     """
+    limits = max_bytes, max_index_bytes, max_index_bytes
     groups: list[list[SourceSegment]] = []
+    sums: tuple[int, ...] = (0, 0, 0)
     for source in sources:
-        group = groups[-1] if groups else None
-        if group is not None and _fits(group, source, max_bytes, max_index_bytes):
-            group.append(source)
+        sizes = source.size_bytes, source.index_bytes(OFFSET_INDEX_KIND), source.index_bytes(TIME_INDEX_KIND)
+        sums = tuple(map(add, sums, sizes))
+        first_offset = groups[-1][0].base_offset if groups else source.base_offset
+        is_near = not source.size_bytes or source.next_base_offset - 1 - first_offset <= MAX_RELATIVE_OFFSET
+        if groups and is_near and all(map(le, sums, limits)):
+            groups[-1].append(source)
         else:
             groups.append([source])
+            sums = sizes
     return groups
-
-
-def _fits(group: Sequence[SourceSegment], source: SourceSegment, max_bytes: int, max_index_bytes: int) -> bool:
-    return (
-        sum(one.size_bytes for one in group) + source.size_bytes <= max_bytes
-        and sum(one.index_bytes(OFFSET_INDEX_KIND) for one in (*group, source)) <= max_index_bytes
-        and sum(one.index_bytes(TIME_INDEX_KIND) for one in (*group, source)) <= max_index_bytes
-        and (not source.size_bytes or source.next_base_offset - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET)
-    )

@@ -126,6 +126,19 @@ def test_segments_are_grouped_by_each_limit() -> None:
     assert bases(group_segments(six, max_bytes=10**9, max_index_bytes=30)) == [[0, 10, 20], [30, 40, 50]]
 
 
+def test_the_index_files_of_a_segment_are_looked_at_once() -> None:
+    looked_at: list[int] = []
+
+    class Noted(Facts):
+        def index_bytes(self, _kind: str) -> int:
+            looked_at.append(self.base_offset)
+            return 10
+
+    segments = [Noted(10 * number, 10 * number + 10) for number in range(100)]
+    assert len(group_segments(segments, max_bytes=10**9, max_index_bytes=10**9)) == 1
+    assert len(looked_at) == 200
+
+
 @pytest.mark.parametrize(("span", "count"), [(MAX_RELATIVE_OFFSET, 1), (MAX_RELATIVE_OFFSET + 1, 2)])
 def test_offsets_in_a_group_are_never_too_far_apart(span: int, count: int) -> None:
     """CL-14, KAFKA-5413"""
