@@ -83,9 +83,10 @@ class BackupFiles:
 
     def keep_only(self, directory: str, names: set[str]) -> None:
         """Remove the files in `directory` that are not among `names`."""
-        for name in [name for name in self.entries if name.rpartition("/")[0] == directory and name not in names]:
-            (self.root / name).unlink()
-            del self.entries[name]
+        for path in list((self.root / directory).glob("*")):
+            if (name := f"{directory}/{path.name}") not in names:
+                path.unlink()
+                self.entries.pop(name, None)
 
     def sync(self) -> None:
         """Make the names of all files durable."""
