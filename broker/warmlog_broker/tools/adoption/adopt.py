@@ -173,7 +173,9 @@ def _commit(adoption: Adoption, data_dir: Path, options: AdoptionOptions, state:
         (HIGH_WATERMARKS_NAME, {log.key: log.offsets.high_watermark for log in logs}),
     ):
         write_offsets(data_dir / name, {**read_offsets(data_dir / name), **added})
-    replace_file(data_dir / FILE_NAME, pack_file([*state.entries(), *_entries(adoption, options, state)]))
+    path = data_dir / FILE_NAME
+    content = pack_file([*state.entries(), *_entries(adoption, options, state)])
+    replace_file(path, content, mode=path.stat().st_mode & 0o777)  # one with users is for its owner only
     shutil.rmtree(staging)
     sync_directory(data_dir)
 

@@ -18,9 +18,9 @@ from kafka_sample import copy_sample
 from opened_logs import opened_logs
 from unit.broker.data_directories import open_directory
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.data_dirs.directory_set import lock_and_read
+from warmlog_broker.data_dirs.directory_set import commit, lock_and_read
 from warmlog_broker.metadata.log_file import MetadataLog, pack_file
-from warmlog_broker.metadata.metadata_log import MetadataState, TopicCreated, TopicDeleted
+from warmlog_broker.metadata.metadata_log import MetadataState, TopicCreated, TopicDeleted, UserSecretMade
 from warmlog_broker.storage.directory.dir_lock import DirectoryLocked
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_files import pack_partition_metadata, read_gaps
@@ -136,6 +136,16 @@ def test_a_directory_that_is_in_use_already_gets_topics_and_stays_clean(kafka: P
     assert (data_dir / ".warmlog_cleanshutdown").read_bytes() == marker
     assert state_of(data_dir).cluster is not None
     assert set(load(data_dir)) == {"flights-0", "transfers-0"}
+
+
+def test_a_metadata_log_with_users_stays_for_its_owner_only(kafka: Path, data_dir: Path) -> None:
+    directories, log = lock_and_read(BrokerConfig(data_dir=str(data_dir)))
+    commit(log, [UserSecretMade(b"s")])
+    log.close()
+    directories.close()
+    take_over(kafka, data_dir)
+    assert state_of(data_dir).user_secret == b"s"
+    assert (data_dir / "metadata.log").stat().st_mode & 0o777 == 0o600
 
 
 def test_several_directories_of_one_kafka_are_joined(kafka: Path, data_dir: Path, tmp_path: Path) -> None:
