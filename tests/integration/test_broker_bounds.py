@@ -9,18 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import pytest
 
 import warmlog
-from broker_process import BrokerProcess
+from broker_process import BrokerProcess, port_to_keep
 from faults.fuzzing.bodies import bomb, row_bomb
 from faults.process_use import use_of
+from kafka_client import KafkaClient
 from warmlog_protocol import messages as m
-from warmlog_protocol.batch import encode_batch, read_header, seal_batch
+from warmlog_protocol.batch import encode_batch, read_batch, read_header, seal_batch
 from warmlog_protocol.codec.compression import Codec, compress
 from warmlog_protocol.errors import CorruptBatch, ErrorCode, InvalidRecord, InvalidRequest, TooManyConnections
+from warmlog_protocol.kafka.schema import API
 from warmlog_protocol.wire.frames import pack_frame
 from wire_client import WireClient, batch_of
 
@@ -30,9 +32,10 @@ PRODUCE_TIMEOUT_S = 7.0
 """Less than a request may take to come: who waits longer has waited for the stalled ones."""
 
 
-def resident_bytes(broker: BrokerProcess) -> int:
+def resident_bytes(broker: BrokerProcess, field: str = "VmRSS") -> int:
+    """The memory of the broker now; the most that it ever had, with the field VmHWM."""
     status = Path(f"/proc/{broker.pid}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
+    return int(next(line for line in status.splitlines() if line.startswith(field)).split()[1]) * 1024
 
 
 def wait_until(is_so: Callable[[], bool], what: str, timeout_s: float = 40.0) -> None:
@@ -135,6 +138,42 @@ def test_answers_that_nobody_reads_do_not_fill_the_memory(tmp_path: Path) -> Non
         wait_until(lambda: "responses take more than queued.max.response.bytes" in broker.output, "nobody was cut")
         other.call(m.DescribeConfigsRequest(names))
         assert resident_bytes(broker) - before_bytes < 50 * MIB
+
+
+def test_columns_converted_for_clients_of_kafka_that_do_not_read_do_not_fill_the_memory(tmp_path: Path) -> None:
+    """Each of 20 pipelines four fetches of 16 MB in columns: 1.3 GB of rows. One that reads gets on meanwhile."""
+    address = f"127.0.0.1:{port_to_keep()}"
+    settings = {"queued_max_response_bytes": 8 * MIB, "kafka_converted_cache_bytes": 0}
+    request = API["Fetch"].request
+    part = request.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=16 * MIB)
+    wanted: dict[str, Any] = {
+        "topics": [request.FetchTopic(topic="t", partitions=[part])],
+        "max_wait_ms": 0,
+        "min_bytes": 1,
+        "max_bytes": 16 * MIB,
+        "session_epoch": -1,
+    }
+    with ExitStack() as held, BrokerProcess(tmp_path / "data", kafka_listen=address, **settings) as broker:
+        own = held.enter_context(WireClient(broker.address))
+        own.create_topic("t", retention_ms="-1")
+        for _ in range(16):
+            own.produce("t", batch_of([b"x" * 1_000_000]))
+        before_bytes = resident_bytes(broker, "VmHWM")
+        for client in [held.enter_context(KafkaClient(address)) for _ in range(20)]:
+            for _ in range(4):
+                client.send("Fetch", 11, **wanted)
+        reader = held.enter_context(KafkaClient(address))
+
+        def is_cut() -> bool:
+            first, *more = [reader.send("Fetch", 11, **wanted) for _ in range(3)]
+            records = reader.receive("Fetch", 11, first).responses[0].partitions[0].records
+            assert read_batch(reader.body[records][: read_header(reader.body[records]).size_bytes]).base_offset == 0
+            for each in more:
+                assert reader.receive("Fetch", 11, each).responses[0].partitions[0].error_code == 0
+            return "responses take more than queued.max.response.bytes" in broker.output
+
+        wait_until(is_cut, "nobody was cut")
+        assert resident_bytes(broker, "VmHWM") - before_bytes < 200 * MIB
 
 
 @pytest.mark.parametrize("is_greeted", [False, True])

@@ -283,8 +283,9 @@ class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True)
     )
     queued_max_response_bytes: int = _bytes(
         256 * MIB,
-        "Memory for responses that clients have not read yet, over all connections. Above it, a connection with unsent "
-        "responses gets no further ones.",
+        "Memory for responses that clients have not read yet, over all connections: messages, and columns converted "
+        "for clients of Kafka; not what is sent from files. Above it, a connection that holds some of it gets no "
+        "further ones, and another one batch at a time.",
         minimum=MIB,
         maximum=TIB,
     )

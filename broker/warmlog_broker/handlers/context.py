@@ -11,6 +11,7 @@ from warmlog_broker.coordinator.on_demand import Coordinators
 from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.connections import Connections
+from warmlog_broker.network.memory_pool import ResponseMemory
 from warmlog_broker.replica.cluster_view import ClusterView
 from warmlog_broker.replica.delayed_fetch import DelayedFetches
 from warmlog_broker.replica.served_directories import DataDirectories
@@ -49,6 +50,7 @@ class Services(Struct):
     quotas: Quotas
     cold_readers: Executor
     bodies: BodyThreads
+    response_memory: ResponseMemory
     counters: Counters
     connections: Connections
     lines: RepeatedLines

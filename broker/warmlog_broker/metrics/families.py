@@ -19,7 +19,7 @@ from warmlog_broker.maintenance.log_check import LogCheck
 from warmlog_broker.maintenance.log_cleaner import LogCleaner
 from warmlog_broker.metrics.group_families import GroupMetrics, histogram, labelled
 from warmlog_broker.network.connections import Connections
-from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
+from warmlog_broker.network.memory_pool import MemoryPool
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import in_turns
@@ -93,7 +93,6 @@ class BrokerMetrics:
         connections: Connections,
         certificate_expiry: Callable[[], datetime | None],
         request_memory: MemoryPool,
-        response_memory: ResponseMemory,
         housekeeping: Housekeeping,
         log_cleaner: LogCleaner,
         log_check: LogCheck,
@@ -105,7 +104,6 @@ class BrokerMetrics:
         self._connections = connections
         self._certificate_expiry = certificate_expiry
         self._request_memory = request_memory
-        self._response_memory = response_memory
         self._housekeeping = housekeeping
         self._log_cleaner = log_cleaner
         self._log_check = log_check
@@ -153,7 +151,7 @@ class BrokerMetrics:
         yield _gauge("warmlog_waiting_fetches", "Fetches that wait for data", len(self._services.delayed_fetches))
 
     def _memory(self) -> Iterator[Metric]:
-        requests, responses = self._request_memory, self._response_memory
+        requests, responses = self._request_memory, self._services.response_memory
         yield _gauge("warmlog_request_memory_bytes", "Memory of requests in flight", requests.claimed_bytes)
         yield _gauge("warmlog_request_memory_limit_bytes", "queued.max.request.bytes", requests.limit_bytes)
         yield _gauge("warmlog_request_memory_short", "1 while requests wait for memory", requests.is_short)

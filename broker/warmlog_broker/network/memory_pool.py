@@ -22,6 +22,7 @@ from functools import partial
 from typing import NamedTuple
 
 from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, ProtocolCodec
+from warmlog_broker.network.request import Life
 from warmlog_protocol.codec.memory import LARGE_BYTES
 from warmlog_protocol.errors import RemoteProtocolError
 
@@ -162,9 +163,11 @@ class MemoryPool:
 
 
 class ResponseMemory:
-    """Counts the memory of responses: queued frames, and the bytes that transports hold beyond their limit.
+    """Counts the memory of responses: queued frames, the bytes that transports hold beyond their limit, and batches
+    that are being converted.
 
-    If it is too much, a connection with unsent responses starts no more requests, and one that reads nothing is closed.
+    If it is too much, a connection that holds some of it starts no more requests and converts no more batches, and one
+    that reads nothing is closed.
     """
 
     __slots__ = ("held_bytes", "limit_bytes")
@@ -176,6 +179,11 @@ class ResponseMemory:
     @property
     def is_short(self) -> bool:
         return self.held_bytes > self.limit_bytes
+
+    def hold(self, life: Life, size_bytes: int) -> None:
+        """Count so much more for a connection, or less if it is negative."""
+        life.held_bytes += size_bytes
+        self.held_bytes += size_bytes
 
 
 def _nothing() -> None:

@@ -34,6 +34,8 @@ class Life(Struct):
     """The id of the broker that the peer has proved to be. The claims of a request do not count."""
     introduction: object = None
     """The proof that is under way."""
+    held_bytes: int = 0
+    """Memory of its responses, as `ResponseMemory` counts it."""
     max_in_flight: float = math.inf
     """How many requests may wait for responses. A broker has no limit: its next one may be what the others wait for."""
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 
 from warmlog_broker.network.memory_pool import ResponseMemory
+from warmlog_broker.network.request import Life
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol.errors import WarmlogError
@@ -60,15 +61,15 @@ class SendQueue:
         cold_readers: Executor,
         uses_sendfile: bool,
         memory: ResponseMemory,
+        life: Life,
         lines: RepeatedLines,
         on_sent: Callable[[], None],
     ) -> None:
         """`on_sent` is called when queued data was sent without a call of `pump`."""
         self.queued_bytes = 0
         """Bytes that were not yet passed to the transport or the socket."""
-        self.held_bytes = 0
-        """Memory of unsent data: frames, and the transport's buffer if it is above its limit."""
         self._memory = memory
+        self._life = life
         self._lines = lines
         self.waiting_bytes = 0
         """Bytes of responses that wait for their turn, as last counted."""
@@ -114,7 +115,7 @@ class SendQueue:
             self._queue.append(piece)
             if isinstance(piece, bytes):
                 size_bytes += len(piece)
-                self._hold(len(piece))
+                self._memory.hold(self._life, len(piece))
             else:
                 size_bytes += piece.size_bytes
         self.queued_bytes += size_bytes
@@ -125,7 +126,7 @@ class SendQueue:
         pieces = [piece for each in responses for piece in each]
         memory_bytes = sum(len(piece) for piece in pieces if isinstance(piece, bytes))
         self.waiting_bytes = memory_bytes + sum(each.size_bytes for each in pieces if isinstance(each, FileSlice))
-        self._hold(memory_bytes - self._waiting_memory_bytes)
+        self._memory.hold(self._life, memory_bytes - self._waiting_memory_bytes)
         self._waiting_memory_bytes = memory_bytes
 
     def close(self) -> None:
@@ -135,21 +136,22 @@ class SendQueue:
 
     def clear(self) -> None:
         """Drop unsent data."""
+        frames_bytes = sum(len(piece) for piece in self._queue if isinstance(piece, bytes))
+        self._memory.hold(self._life, -frames_bytes - self._paused_bytes - self._waiting_memory_bytes)
         self._queue.clear()
         self.queued_bytes = self.waiting_bytes = self._position = self._paused_bytes = self._waiting_memory_bytes = 0
-        self._hold(-self.held_bytes)
 
     def pause(self) -> None:
         """The transport's buffer is above its limit."""
         self._is_paused = True
         self._warm_bytes = 0
         self._paused_bytes = self._transport.get_write_buffer_size()
-        self._hold(self._paused_bytes)
+        self._memory.hold(self._life, self._paused_bytes)
 
     def resume(self) -> None:
         """The transport has sent all of its buffer."""
         self._is_paused = False
-        self._hold(-self._paused_bytes)
+        self._memory.hold(self._life, -self._paused_bytes)
         self._paused_bytes = 0
         self._go_on()
 
@@ -168,10 +170,6 @@ class SendQueue:
             self._transport.abort()
         finally:
             self._is_pumping = False
-
-    def _hold(self, size_bytes: int) -> None:
-        self.held_bytes += size_bytes
-        self._memory.held_bytes += size_bytes
 
     def _go_on(self) -> None:
         self._is_turn_over = False
@@ -204,7 +202,7 @@ class SendQueue:
             item = self._queue.popleft()
             if isinstance(item, bytes):
                 parts.append(item)
-                self._hold(-len(item))
+                self._memory.hold(self._life, -len(item))
             else:
                 parts.append(item.pread())
                 self._warm_bytes -= item.size_bytes

@@ -153,6 +153,7 @@ class Session(asyncio.BufferedProtocol):
             cold_readers=context.cold_readers,
             uses_sendfile=context.config.fetch_sendfile_enable,
             memory=context.response_memory,
+            life=self._life,
             lines=context.lines,
             on_sent=lambda: context.outbox.add(self),  # waiting requests may start
         )
@@ -364,7 +365,7 @@ class Session(asyncio.BufferedProtocol):
         return (
             self._holds_requests
             or sending.queued_bytes + sending.waiting_bytes > self._context.config.send_queue_bytes
-            or (sending.held_bytes > 0 and self._context.response_memory.is_short)
+            or (self._life.held_bytes > 0 and self._context.response_memory.is_short)
         )
 
     def _proceed(self, *, was_filled: bool = False) -> None:
@@ -471,7 +472,7 @@ class Session(asyncio.BufferedProtocol):
             is_sending=sending.is_reader_due,
             is_served=self._scheduler.in_flight > 0 and sending.is_empty,
             blocks_requests=self._memory.is_in_the_way,
-            blocks_responses=sending.held_bytes > 0 and self._context.response_memory.is_short,
+            blocks_responses=self._life.held_bytes > 0 and self._context.response_memory.is_short,
             requested_s=self._requested_s,
             received_bytes=self._received_bytes,
             taken_bytes=sending.taken_bytes,

@@ -189,6 +189,7 @@ class Broker:
                 lines=self._lines,
                 counters=self._counters,
                 memory=self._memory,
+                response_memory=self._response_memory,
                 connections=self._connections,
             )
             self._engine = Engine(runtime, stored, opener, undo, self._member)
@@ -363,7 +364,6 @@ class Broker:
             connections=self._connections,
             certificate_expiry=self.listening.certificate_expiry,
             request_memory=self._memory,
-            response_memory=self._response_memory,
             housekeeping=self._engine.housekeeping,
             log_cleaner=self._engine.log_cleaner,
             log_check=self._engine.log_check,

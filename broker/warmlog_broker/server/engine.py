@@ -21,7 +21,7 @@ from warmlog_broker.maintenance.housekeeping import Housekeeping
 from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.connections import Connections
-from warmlog_broker.network.memory_pool import MemoryPool
+from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.replica.cluster_view import ClusterView, LoneClusterView
 from warmlog_broker.replica.delayed_fetch import DelayedFetches
 from warmlog_broker.replica.partition import Partition
@@ -63,6 +63,7 @@ class Runtime(Struct, frozen=True):
     lines: RepeatedLines
     counters: Counters
     memory: MemoryPool
+    response_memory: ResponseMemory
     connections: Connections
 
 
@@ -206,6 +207,7 @@ class Engine:
             authorizer=authorizer,
             cold_readers=runtime.threads.cold_readers,
             bodies=BodyThreads(runtime.threads.preparers, runtime.memory),
+            response_memory=runtime.response_memory,
             counters=runtime.counters,
             connections=runtime.connections,
             lines=runtime.lines,

@@ -7,6 +7,7 @@ would complain.
 """
 
 import logging
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -15,9 +16,10 @@ from warmlog_broker.kafka.data.leaders import Leaders
 from warmlog_broker.kafka.data.rows import Pieces, in_rows, note_rows, with_columns
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.codec import slices_bytes
-from warmlog_broker.network.request import MessageWithSlices, RequestContext, Response, then
+from warmlog_broker.network.request import Life, MessageWithSlices, RequestContext, Response, then
 from warmlog_broker.replica.cluster_view import NO_LEADER
 from warmlog_broker.storage.io.os_errors import storage_error
+from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch import (
     MAGIC_ROWS,
@@ -88,6 +90,30 @@ def fetch(kafka: Kafka, context: RequestContext, request: Any) -> Response:
     return then(kafka.call(context, message), back)
 
 
+class _Conversion:
+    """Converts batches for one response, in a thread, and counts them until that is sent or waits for its turn."""
+
+    def __init__(self, kafka: Kafka, life: Life) -> None:
+        self._convert = kafka.converted.rows_of
+        self._loop, self._memory = kafka.services.loop, kafka.services.response_memory
+        self._life = life
+        self._rows_bytes = 0
+
+    def rows_of(self, stored: FileSlice) -> bytes:
+        """Return a batch as rows."""
+        rows = self._convert(stored)
+        self._rows_bytes += len(rows)
+        self._loop.call_soon_threadsafe(self._memory.hold, self._life, len(rows))
+        return rows
+
+    def is_over(self) -> bool:
+        """Whether the connection has ended, or holds some of too much memory: then it gets no more batches now."""
+        return self._life.is_over or (self._memory.is_short and self._life.held_bytes + self._rows_bytes > 0)
+
+    def close(self) -> None:
+        self._memory.hold(self._life, -self._rows_bytes)
+
+
 async def _converted(
     kafka: Kafka,
     context: RequestContext,
@@ -100,40 +126,45 @@ async def _converted(
 ) -> MessageWithSlices:
     """Respond with the rows of partitions that have columns; one that cannot be converted has an error.
 
-    As in a read, the first partition that has any batch gets at least one. If the connection ends, the conversion does.
+    As in a read, the first partition that has any batch gets at least one, unless earlier responses of the connection
+    are unsent and responses take too much memory. If the connection ends, the conversion does.
     """
     services = kafka.services
     unconverted = set(columnar)
     rows_bytes = slices_bytes([each for index, each in enumerate(slices) if index not in unconverted])
     left_bytes = min(request.max_bytes, services.config.fetch_max_bytes) - rows_bytes
     first = next((index for index, each in enumerate(slices) if each and index not in unconverted), len(slices))
-    for index in columnar:
-        convert = partial(
-            in_rows,
-            slices[index],
-            min(wanted[index].max_bytes, left_bytes),
-            kafka.converted.rows_of,
-            min_one_batch=index < first,
-            is_over=lambda: context.life.is_over,
-        )
-        try:
-            slices[index] = await services.loop.run_in_executor(services.cold_readers, convert)
-            note_rows(slices[index])
-        except (OSError, MemoryError, ApiError) as error:
-            part = parts[index]
-            text = f"{part.topic}-{part.partition}: {error}"
-            services.lines.write(
-                logging.ERROR, "batches that could not be converted for clients of Kafka", text, services.loop.time()
+    with closing(_Conversion(kafka, context.life)) as conversion:
+        for index in columnar:
+            convert = partial(
+                in_rows,
+                slices[index],
+                min(wanted[index].max_bytes, left_bytes),
+                conversion.rows_of,
+                min_one_batch=index < first,
+                is_over=conversion.is_over,
             )
-            failure = error if isinstance(error, ApiError) else storage_error(text, error)
             try:
-                services.topics.partition(part.topic, part.partition).check_again(slices[index])
-            except ApiError as refused:
-                failure = refused
-            parts[index], slices[index] = failed(part, failure), []
-        left_bytes -= slices_bytes([slices[index]])
-        if slices[index]:
-            first = min(first, index)
+                slices[index] = await services.loop.run_in_executor(services.cold_readers, convert)
+                note_rows(slices[index])
+            except (OSError, MemoryError, ApiError) as error:
+                part = parts[index]
+                text = f"{part.topic}-{part.partition}: {error}"
+                services.lines.write(
+                    logging.ERROR,
+                    "batches that could not be converted for clients of Kafka",
+                    text,
+                    services.loop.time(),
+                )
+                failure = error if isinstance(error, ApiError) else storage_error(text, error)
+                try:
+                    services.topics.partition(part.topic, part.partition).check_again(slices[index])
+                except ApiError as refused:
+                    failure = refused
+                parts[index], slices[index] = failed(part, failure), []
+            left_bytes -= slices_bytes([slices[index]])
+            if slices[index]:
+                first = min(first, index)
     return _respond(request, names, parts, slices, Leaders(kafka, context, _Response))
 
 
