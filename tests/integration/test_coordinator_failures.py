@@ -1,6 +1,7 @@
 """The coordinators when topics cannot be created or are gone, disks fail, or the broker stops."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import cast
 from zlib import crc32
@@ -200,6 +201,38 @@ def test_requests_that_wait_for_the_end_of_a_transaction_are_refused_when_its_lo
                 client.receive(waiting)
             with pytest.raises(warmlog.CoordinatorNotAvailable, match="is decided"):
                 producer.client.receive(ending)
+
+
+def test_a_timeout_that_the_log_did_not_take_ends_with_the_shard(tmp_path: Path) -> None:
+    """After its log was read again an open transaction has its full time, as after a start."""
+    with BrokerThread(tmp_path, transaction_coordinator_partitions=1) as broker, WireClient(broker.address) as client:
+        client.create_topic("t")
+        with TransactionalClient(broker.address, "id").initialise() as producer:
+            producer.send("t", b"value")
+            fill_disk(broker)
+
+            def ring(it: Broker) -> None:
+                _, timer = it.services.coordinators.transactions._deadlines["id"]
+                timer.run()
+
+            def aborting(it: Broker) -> list[asyncio.Task[None]]:
+                return [each for each in asyncio.all_tasks() if each.get_name() == "transaction timeout"]
+
+            def reload(it: Broker) -> None:
+                (shard,) = it.services.coordinators.transactions._coordinator.active
+                shard._reload("an error of the log")
+
+            broker.in_loop(ring)
+            time.sleep(2 * transactions.RETRY_S)
+            (task,) = broker.in_loop(aborting)
+            broker.in_loop(reload)
+            wait_until(lambda: not broker.in_loop(aborting))
+            fill_disk(broker, is_full=False)
+            wait_until_loaded(client)
+            time.sleep(2 * transactions.RETRY_S)
+            assert task.cancelled()
+            producer.commit()
+            assert committed(client, "t") == [b"value"]
 
 
 def test_a_deleted_topic_does_not_keep_a_transaction_from_ending(tmp_path: Path) -> None:

@@ -71,6 +71,8 @@ class TransactionCoordinator:
         self.tasks = Tasks()
         self._deadlines: dict[str, tuple[TransactionShard, Timer]] = {}
         """The timers of open transactions."""
+        self._timeouts: dict[asyncio.Task[None], TransactionShard] = {}
+        """What aborts those whose timer rang."""
         self._endings: dict[str, tuple[TransactionShard, asyncio.Task[None]]] = {}
         """What carries out the decided transactions."""
         self._offsets_added: dict[str, tuple[Incarnation, int]] = {}
@@ -304,6 +306,9 @@ class TransactionCoordinator:
             if owner is shard:
                 timer.cancel()
                 del self._deadlines[key]
+        for aborting, owner in self._timeouts.items():
+            if owner is shard:
+                aborting.cancel()
         for key, (owner, task) in list(self._endings.items()):
             if owner is shard:
                 task.cancel()
@@ -335,8 +340,10 @@ class TransactionCoordinator:
         self._deadlines[key] = shard, self._timers.schedule(due_s, partial(self._rang, key, transaction.turn))
 
     def _rang(self, transactional_id: str, turn: tuple[int, ...]) -> None:
-        self._deadlines.pop(transactional_id, None)
-        self.tasks.start(self._time_out(transactional_id, turn), "transaction timeout")
+        shard, _ = self._deadlines.pop(transactional_id)
+        task = self.tasks.start(self._time_out(transactional_id, turn), "transaction timeout")
+        self._timeouts[task] = shard
+        task.add_done_callback(self._timeouts.pop)
 
     async def _time_out(self, transactional_id: str, turn: tuple[int, ...]) -> None:
         if await self._until_durable(lambda: self._decide(producers.time_out, transactional_id, turn)):
