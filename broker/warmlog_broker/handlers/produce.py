@@ -129,8 +129,8 @@ def produce(
     if request.transactional_id is not None:
         asked = [_verify(services, request, batch) for batch in batches]
     learning: list[Awaitable[None]] = []
-    if (cluster := services.between_brokers) is not None and _has_unknown_producer(services, batches):
-        learning = [cluster.learn_producer_ids()]
+    if (others := services.between_brokers) is not None and _has_unknown_producer(services, batches):
+        learning = [others.learn_producer_ids()]
     takes_turns = len(batches) > PARTITIONS_A_TURN or any(isinstance(each, Awaitable) for each in [*asked, *learning])
     if takes_turns or any(_config_to_decode_by(services, batch) for batch in batches):
         return _append_in_turns(services, request, [batch.owned() for batch in batches], asked, learning)
@@ -165,8 +165,8 @@ def _verify(services: Services, request: m.ProduceRequest, item: ReceivedBatch) 
         if guard is NO_GUARD:
             return guard
         assert request.transactional_id is not None
-        cluster = services.between_brokers
-        enrol = services.coordinators.transactions.enrol_partition if cluster is None else cluster.enrol
+        others = services.between_brokers
+        enrol = services.coordinators.transactions.enrol_partition if others is None else others.enrol
         enrolling = enrol(
             m.EnrolPartitionRequest(
                 request.transactional_id, *producer, item.topic, item.partition, request.is_enrolled

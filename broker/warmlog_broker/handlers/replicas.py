@@ -51,14 +51,14 @@ async def alter_partition_reassignments(
     services: Services, _context: RequestContext, request: m.AlterPartitionReassignmentsRequest
 ) -> Response:
     """Order that partitions are moved, or that a move is taken back. After a timeout no more items are tried."""
-    cluster, ends_at_s = services.between_brokers, _end_s(services, request.timeout_ms)
+    others, ends_at_s = services.between_brokers, _end_s(services, request.timeout_ms)
 
     async def alter(wanted: m.ReplicasToAlter) -> m.PartitionResult:
         topic = services.topics.get(wanted.topic)
         topic.check_number(wanted.partition)
-        if cluster is not None:
+        if others is not None:
             async with _until(services, ends_at_s):
-                await cluster.reassign(topic.topic_id, wanted, keeps_count=request.keeps_count)
+                await others.reassign(topic.topic_id, wanted, keeps_count=request.keeps_count)
         elif wanted.replicas is None:
             raise NoReassignmentInProgress("there is one broker: nothing is moved")
         else:
@@ -74,11 +74,11 @@ def list_partition_reassignments(
 ) -> Response:
     """Tell also of what is ordered, and not begun by the leader."""
     found: list[m.Reassignment] = []
-    if (cluster := services.between_brokers) is None:
+    if (others := services.between_brokers) is None:
         return m.ListPartitionReassignmentsResponse(found)
-    for key, seen in cluster.view.records.items():
+    for key, seen in others.view.records.items():
         topic, record = services.topics.find_by_id(key.topic_id), seen.record
-        if topic is not None and (target := cluster.target(key)) is not None:
+        if topic is not None and (target := others.target(key)) is not None:
             adding = [node for node in target if node not in record.replicas or node in record.adding]
             removing = [node for node in record.replicas if node not in target]
             found.append(m.Reassignment(topic.name, key.number, [*target, *removing], adding, removing))
@@ -90,28 +90,28 @@ def list_partition_reassignments(
 
 async def elect_leaders(services: Services, _context: RequestContext, request: m.ElectLeadersRequest) -> Response:
     """Order elections, and wait until they are done. Those that are not in time are withdrawn."""
-    cluster, ends_at_s = services.between_brokers, _end_s(services, request.timeout_ms)
+    others, ends_at_s = services.between_brokers, _end_s(services, request.timeout_ms)
     wanted: dict[m.InspectedPartition, Election] = {}
 
     async def elect(each: m.InspectedPartition) -> m.PartitionResult:
         topic = services.topics.get(each.topic)
         topic.check_number(each.partition)
-        if cluster is None:
+        if others is None:
             here = topic.local.get(each.partition)
             if services.cluster.leadership(topic.topic_id, each.partition, here).leader_id != NO_LEADER:
                 raise ElectionNotNeeded("there is one broker, and it leads the partition")
             error = EligibleLeadersNotAvailable if request.is_unclean else PreferredLeaderNotAvailable
             raise error("there is one broker, and its disk has failed")
         async with _until(services, ends_at_s):
-            wanted[each] = await cluster.elect(topic.topic_id, each.partition, is_unclean=request.is_unclean)
+            wanted[each] = await others.elect(topic.topic_id, each.partition, is_unclean=request.is_unclean)
         return m.PartitionResult(each.topic, each.partition, ErrorCode.NONE, "")
 
     asked = request.partitions
     if asked is None:
         asked = list(_without_their_leader(services, is_unclean=request.is_unclean))
     results = await handle_all(services, asked, elect, failed_partition(m.PartitionResult))
-    if cluster is not None:
-        late = await cluster.not_done(list(wanted.values()), ends_at_s)
+    if others is not None:
+        late = await others.not_done(list(wanted.values()), ends_at_s)
         text = "the election was not done in time, and is taken back: try again"
         for index, each in enumerate(asked):
             if wanted.get(each) in late:

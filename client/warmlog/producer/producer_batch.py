@@ -116,7 +116,7 @@ class ProducerBatch:
             timestamps_ms = []
             for (start, stop), time_ms in zip(pairwise((*starts, len(self.values))), times_ms, strict=True):
                 timestamps_ms += [time_ms] * (stop - start)
-        rows = partial(encode_rows, self.values, self.keys, self.headers, timestamps_ms)
+        rows = partial(encode_records, self.values, self.keys, self.headers, timestamps_ms)
         self.fill(rows, len(self.values), self.size_bytes)
 
     def fill(self, encode: Encode, count: int, size_bytes: int) -> None:
@@ -216,7 +216,7 @@ class ProducerBatch:
         return self._errors_received is None or len(self._errors_received) < self.count
 
 
-def encode_rows(
+def encode_records(
     values: Sequence[bytes | None],
     keys: Sequence[bytes | None] | None,
     headers: Sequence[Sequence[Header] | None] | None,

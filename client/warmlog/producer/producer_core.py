@@ -12,7 +12,7 @@ from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import RecordMetadataRanges
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import TopicQueues
-from warmlog.producer.producer_batch import ProducerBatch, encode_rows
+from warmlog.producer.producer_batch import ProducerBatch, encode_records
 from warmlog.producer.record_input import BATCH_OVERHEAD_BYTES, chosen_partition
 from warmlog.producer.sender import Sender
 from warmlog.producer.transaction import TransactionalId
@@ -115,7 +115,7 @@ class ProducerCore:
                     if self.open_transaction() != transaction:
                         raise ClientError("the transaction has ended while these records were sent: await them in it")
                     queue = queues.choose(None, own_partition)
-                    rows = partial(encode_rows, part.values, part.keys, part.headers, part.timestamps_ms)
+                    rows = partial(encode_records, part.values, part.keys, part.headers, part.timestamps_ms)
                     size_bytes = content_bytes + BATCH_OVERHEAD_BYTES
                     batches.append(self.accumulator.add_batch(queue, rows, len(part.values), size_bytes))
                     batches[-1].mark_all_awaited(is_awaited=True)

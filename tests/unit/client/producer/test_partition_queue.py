@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import warmlog
 from warmlog.producer.partition_queue import PartitionQueue, Verdict, verdict
-from warmlog.producer.producer_batch import ProducerBatch, encode_rows
+from warmlog.producer.producer_batch import ProducerBatch, encode_records
 from warmlog_protocol.batch import read_header
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ProducedPartition
@@ -19,7 +19,7 @@ MAX_IN_FLIGHT = 5
 
 def batch_of(value: bytes, count: int = 1) -> ProducerBatch:
     batch = ProducerBatch("t", 0, 0.0, lambda _: None)
-    batch.fill(partial(encode_rows, [value] * count, None, None, 5), count, 10)
+    batch.fill(partial(encode_records, [value] * count, None, None, 5), count, 10)
     return batch
 
 

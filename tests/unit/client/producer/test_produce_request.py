@@ -5,7 +5,7 @@ from functools import partial
 import warmlog
 from warmlog.errors import BrokerUnavailable, MessageTooLarge, RemoteProtocolError, StorageError
 from warmlog.producer.partition_queue import PartitionQueue
-from warmlog.producer.producer_batch import NO_PRODUCER, ProducerBatch, encode_rows
+from warmlog.producer.producer_batch import NO_PRODUCER, ProducerBatch, encode_records
 from warmlog.producer.record_input import BATCH_OVERHEAD_BYTES
 from warmlog.producer.sender import MAX_REQUEST_BYTES, fitting, outcomes, produce_request
 from warmlog_protocol.batch import NO_SEQUENCE
@@ -22,7 +22,7 @@ def batches_of(*sizes: int) -> list[Sending]:
     batches = []
     for partition, size in enumerate(sizes):
         batch = ProducerBatch("t", partition, 0.0, lambda _: None)
-        batch.fill(partial(encode_rows, [bytes(size)], None, None, 5), 1, size + BATCH_OVERHEAD_BYTES)
+        batch.fill(partial(encode_records, [bytes(size)], None, None, 5), 1, size + BATCH_OVERHEAD_BYTES)
         batches.append((PartitionQueue("t", partition, is_idempotent=True), batch))
     return batches
 
