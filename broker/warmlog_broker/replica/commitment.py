@@ -8,12 +8,12 @@ from typing import Protocol
 
 from warmlog_protocol.errors import ApiError
 
-CommitRule = Callable[[int], int]
-"""Given the offset below which this broker holds the partition for good, return the offset below which it is committed.
+CommitRule = Callable[[], int]
+"""Return the offset below which a partition with other replicas is committed.
 
-A role comes with its rule, and only that of the present role is asked. A leader with followers returns the smallest of
-its own and theirs, over the in-sync replicas; a follower returns the smaller of its own and what its leader says.
-Without followers, all that this broker holds is committed.
+A role comes with its rule, and only that of the present role is asked. For a leader it is the smallest offset below
+which one of the in-sync replicas, itself included, holds the partition for good; for a follower the smaller of its own
+and what its leader says. Without a rule, all that this broker holds for good is committed.
 """
 
 OnDurable = Callable[[ApiError | None], None]

@@ -1,9 +1,10 @@
 """One partition as the broker serves it: its state, its role, its log, and the appends and readers that wait.
 
 `append` is the only way to append and wait. Records below the high watermark are committed, so they can be read by
-consumers and acknowledged. The log stores it and reads up to it; only `Partition._raise_high_watermark` raises it:
-flushes, starts, and appends to a topic with write.caching only change which records this broker holds for good. The
-state and the role say which operations are allowed (`partition_state`), and change only here.
+consumers and acknowledged. The log stores it and reads up to it, and a copy of a log takes over that of the original.
+Otherwise only `Partition._raise_high_watermark` raises it: flushes, starts, and appends to a topic with write.caching
+only change which records this broker holds for good. The state and the role say which operations are allowed
+(`partition_state`), and change only here.
 """
 
 import asyncio
@@ -419,8 +420,10 @@ class Partition:
         This broker holds records for good once they are flushed or, with write.caching, written.
         """
         bounds = log.bounds
-        held_offset = log.log_end_offset if self.config.write_caching else bounds.flushed.offset
-        bounds.raise_high_watermark(held_offset if self._commit_rule is None else self._commit_rule(held_offset))
+        if self._commit_rule is not None:
+            bounds.raise_high_watermark(self._commit_rule())
+        else:
+            bounds.raise_high_watermark(log.log_end_offset if self.config.write_caching else bounds.flushed.offset)
 
     def wake(self) -> None:
         """Complete appends and wake readers after the high watermark may have moved."""

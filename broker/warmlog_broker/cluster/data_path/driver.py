@@ -443,7 +443,7 @@ class Driver:
             if not question.done():
                 question.set_exception(NotLeaderOrFollower(f"{self.partition.key.directory_name}: led elsewhere now"))
 
-    def _committed(self, _held_offset: int) -> int:
+    def _committed(self) -> int:
         """Return what is committed, as the `CommitRule` of the partition."""
         self._work()
         return self.replica.log.high_watermark

@@ -22,11 +22,11 @@ class Pair:
         self.leader, self.follower = leader, follower
         self.reported = 0
         """What the leader knows to be flushed at the follower."""
-        leader.become_leader(5, lambda held_offset: min(held_offset, self.reported))
+        leader.become_leader(5, lambda: min(leader.log.recovery_point, self.reported))
         follower.become_follower(5, self.committed_at_follower)
 
-    def committed_at_follower(self, held_offset: int) -> int:
-        return min(held_offset, self.leader.log.high_watermark)
+    def committed_at_follower(self) -> int:
+        return min(self.follower.log.recovery_point, self.leader.log.high_watermark)
 
     def fetch(self, *, flush_below: int = -1) -> None:
         end_offset = self.follower.log.log_end_offset
@@ -97,7 +97,7 @@ def test_a_follower_takes_over_with_what_was_acknowledged_and_the_old_leader_ack
     assert (pair.follower.log.high_watermark, acknowledged) == (1, [None])
     append(pair.follower, value=b"new")
     flush(pair.follower)
-    pair.leader.become_follower(6, lambda held_offset: min(held_offset, 1))
+    pair.leader.become_follower(6, lambda: 1)
     pair.leader.flushed(plan)
     pair.leader.wake()
     assert isinstance(late[0], errors.NotLeaderOrFollower)

@@ -72,23 +72,28 @@ def test_a_start_raises_it_to_what_is_on_disk_and_a_rule_may_hold_it_back(make_p
     partition.close(sync=True)
     assert watermarks(make_partition()) == (2, 2, 2)
     make_partition().close(sync=True)
-    assert watermarks(make_partition(commit_rule=lambda held_offset: min(held_offset, 1))) == (1, 2, 2)
+    assert watermarks(make_partition(commit_rule=lambda: 1)) == (1, 2, 2)
 
 
 class FakeFollower:
     """A replica on another broker, which has flushed up to `flushed_offset`, and the rule of the partition's leader."""
 
     def __init__(self) -> None:
+        self.leader: Partition | None = None
         self.flushed_offset = 0
         self.is_in_sync = True
 
-    def committed(self, held_offset: int) -> int:
+    def committed(self) -> int:
+        if self.leader is None:
+            return 0
+        is_cached, (_, flushed_offset, end_offset) = self.leader.config.write_caching, watermarks(self.leader)
+        held_offset = end_offset if is_cached else flushed_offset
         return min(held_offset, self.flushed_offset) if self.is_in_sync else held_offset
 
 
 def test_with_a_follower_it_is_the_smallest_flushed_offset_of_the_in_sync_set(make_partition: MakePartition) -> None:
     follower, done = FakeFollower(), list[ApiError | None]()
-    partition = make_partition(commit_rule=follower.committed)
+    partition = follower.leader = make_partition(commit_rule=follower.committed)
     append(partition, b"a", done=done)
     flush(partition)
     assert (watermarks(partition), done) == ((0, 1, 1), []), "the follower has not flushed it"
@@ -110,7 +115,7 @@ def test_with_a_follower_it_is_the_smallest_flushed_offset_of_the_in_sync_set(ma
 
 def test_with_write_caching_a_follower_holds_it_back_as_well(make_partition: MakePartition) -> None:
     follower = FakeFollower()
-    partition = make_partition(commit_rule=follower.committed, write_caching="true")
+    partition = follower.leader = make_partition(commit_rule=follower.committed, write_caching="true")
     append(partition, b"a")
     assert watermarks(partition) == (0, 0, 1)
     follower.flushed_offset = 1

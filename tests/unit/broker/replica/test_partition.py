@@ -333,7 +333,7 @@ def test_a_move_goes_one_way() -> None:
 # Roles
 
 
-def no_rule(held_offset: int) -> int:
+def no_rule() -> int:
     return 0
 
 
@@ -410,7 +410,7 @@ def test_a_flush_that_ends_in_another_role_commits_by_the_rule_of_that_role(make
 
 
 def test_a_flush_from_before_a_truncation_commits_nothing(make_partition: MakePartition) -> None:
-    partition = make_partition(commit_rule=lambda held_offset: held_offset)
+    partition = make_partition()
     append(partition)
     append(partition)
     plan = present(partition.prepare_flush())

@@ -378,7 +378,7 @@ async def test_a_topic_is_served_before_its_partitions_have_a_role_and_watchers_
     partition.become_leader(4)
     late = len(told)
     room.topics.watch("t", Watcher())
-    partition.become_follower(5, lambda held_offset: 0)
+    partition.become_follower(5, lambda: 0)
     await room.topics.delete("t")
     assert (told[:late], told[late:]) == ([("loaded", 1)], [("loaded", 1), ("unloaded", 1), ("unloaded", 1)])
 

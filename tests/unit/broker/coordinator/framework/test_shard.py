@@ -558,7 +558,7 @@ async def test_keys_of_partitions_that_another_broker_leads_are_not_answered_for
     assert not coordinator.is_whole
     await room.topics.assigned(entry, [1])
     assert coordinator.is_whole
-    mine.partition.become_follower(1, lambda held_offset: 0)
+    mine.partition.become_follower(1, lambda: 0)
     with pytest.raises(NotCoordinator, match="does not lead"):
         coordinator.find(keys[0])
     assert not coordinator.is_whole

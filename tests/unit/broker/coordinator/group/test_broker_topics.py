@@ -21,7 +21,7 @@ async def test_a_follower_does_not_say_where_a_log_ends(tmp_path: Path) -> None:
     assert topics.log_end(here) == 0
     assert topics.log_end(elsewhere) is None
     partition = room.topics.partition("t", 0)
-    partition.become_follower(1, lambda _: 0)
+    partition.become_follower(1, lambda: 0)
     assert topics.log_end(here) is None
     partition.become_leader(2)
     assert topics.log_end(here) == 0
