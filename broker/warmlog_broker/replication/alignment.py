@@ -23,7 +23,7 @@ class Log(msgspec.Struct, frozen=True):
     start: int = 0
     end: int = 0
     flushed: int = 0
-    """What is on disk ends here: at most `end`."""
+    """What this broker holds for good ends here: what is on disk or, with write.caching, the log. At most `end`."""
     high_watermark: int = 0
     """What is known to be committed ends here: at most `flushed`."""
     epochs: Epochs = ()
