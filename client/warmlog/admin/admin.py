@@ -31,10 +31,12 @@ from warmlog_transport.cluster import Cluster
 from warmlog_transport.connection import BrokerLink
 from warmlog_transport.leader_requests import ask_leaders
 from warmlog_transport.list_offsets import OffsetAt, epoch_ends, located, look_up
-from warmlog_transport.responses import Topic, TopicPartition, checked, partition_range
+from warmlog_transport.responses import Topic, TopicPartition, checked, partition_range, unknown_topic
 
 BROKER_DEFAULT = -1
 _BROKER_ITSELF = ""
+_TOPICS_A_REQUEST = 1000
+"""A broker refuses to describe the settings of more at once."""
 _UNCOMMITTED, _COMMITTED = m.IsolationLevel.READ_UNCOMMITTED, m.IsolationLevel.READ_COMMITTED
 
 _MEASURES = (
@@ -199,7 +201,10 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
     async def describe_topic(self, name: str) -> TopicDescription:
         """One topic. Raises UnknownTopicOrPartition if it does not exist."""
         names = [checked_text(name, "the topic's name")]
-        return (await self._describe(await self._open().topics(names)))[0]
+        found = await self._describe(await self._open().topics(names))
+        if not found:
+            raise unknown_topic(name)
+        return found[0]
 
     async def describe_broker(self) -> dict[str, m.ConfigValue]:
         """The broker's settings by name."""
@@ -318,17 +323,24 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
     # --- within -----------------------------------------------------------------------------------------------------
 
     async def _describe(self, topics: list[Topic]) -> list[TopicDescription]:
-        configs = await self._configs([topic.name for topic in topics]) if topics else {}
-        described = await _described(self._open(), topics)
+        """Describe the topics, without those that were deleted since they were looked up."""
+        configs: dict[str, dict[str, m.ConfigValue]] = {}
+        for first in range(0, len(topics), _TOPICS_A_REQUEST):
+            configs |= await self._configs([topic.name for topic in topics[first : first + _TOPICS_A_REQUEST]])
+        present = [topic for topic in topics if topic.name in configs]
+        described = await _described(self._open(), present)
         return [
-            TopicDescription(topic.name, topic.topic_id, described[topic.name], configs[topic.name]) for topic in topics
+            TopicDescription(topic.name, topic.topic_id, described[topic.name], configs[topic.name])
+            for topic in present
         ]
 
     async def _configs(self, topics: list[str]) -> dict[str, dict[str, m.ConfigValue]]:
-        """The settings of the topics by name; without topics the broker's, under the empty name."""
+        """The settings of the topics that exist, by name; without topics the broker's, under the empty name."""
         response = await self._open().call(m.DescribeConfigsRequest(topics), m.DescribeConfigsResponse)
         return {
-            checked(resource).name: {entry.name: entry for entry in resource.entries} for resource in response.resources
+            checked(resource).name: {entry.name: entry for entry in resource.entries}
+            for resource in response.resources
+            if resource.error_code != UnknownTopicOrPartition.code
         }
 
 
