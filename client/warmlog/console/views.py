@@ -20,19 +20,17 @@ HEX_BYTES = 4096
 
 
 def text_of(data: bytes | None, decoded: Any = None) -> str:
-    """Return bytes as text: what is not UTF-8 and what a terminal or a browser would obey is escaped."""
+    """Return bytes as text: what is not UTF-8 and what a terminal or a browser would obey is escaped, such
+    as what turns the direction of the text after it.
+    """
     if decoded is not None:
         return decoded if isinstance(decoded, str) else msgspec.json.encode(decoded, enc_hook=str).decode()
     if not data:
         return NULL if data is None else EMPTY
     text = data.decode("utf-8", errors="backslashreplace")
-    return "".join(each if each in "\n\t" or each.isprintable() else escaped_letter(each) for each in text)
-
-
-def escaped_letter(letter: str) -> str:
-    """Return a letter that is not printed, such as one that turns the direction of what follows, as an escape."""
-    shown = escaped(letter)
-    return shown if shown != letter else letter.encode("unicode_escape").decode()
+    return "".join(
+        each if each in "\n\t" or each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 def preview(data: bytes | None, decoded: Any = None) -> str:

@@ -195,7 +195,7 @@ def consume(
                 finally:
                     await written.commit()
                 if watch is not None and wanted.max_count is None:
-                    await watch.end()
+                    await watch.end(consumer)
 
     try:
         options.run_client(run, is_bulk=True)

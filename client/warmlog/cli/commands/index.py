@@ -122,11 +122,13 @@ def _open_index(
     """
     from warmlog_broker.storage.index.time_index import TimeIndex
     from warmlog_broker.storage.io.open_files import OpenFiles
+    from warmlog_broker.storage.segment import segment_files
 
-    suffix = ".timeindex" if index_class is TimeIndex else ".index"
-    paths = {int(path.stem): path for path in directory.iterdir() if _is_index(path, suffix)}
+    suffix = segment_files.TIME_INDEX_KIND if index_class is TimeIndex else segment_files.OFFSET_INDEX_KIND
+    files = {segment_files.split_name(path.name): path for path in directory.iterdir()}
+    paths = {base: path for (base, kind), path in files.items() if kind == suffix}
     if not paths:
-        if any(_is_index(path, ".log") for path in directory.iterdir()):
+        if segment_files.base_offsets_in(directory):
             raise CommandFailed(
                 f"{directory} has no {suffix} file yet: a segment gets one with its first entry, once it has more than "
                 "index.interval.bytes (4 KiB unless set) of records"
@@ -147,10 +149,6 @@ def _open_index(
             return index
         index.close()
     raise CommandFailed(f"{paths[bases[0]]} has no entries to search")
-
-
-def _is_index(path: Path, suffix: str) -> bool:
-    return path.suffix == suffix and len(path.stem) == 20 and path.stem.isascii() and path.stem.isdigit()
 
 
 def _document(index: "IndexShape", target_name: str, traces: "tuple[Trace, ...]") -> dict[str, object]:

@@ -5,13 +5,11 @@ import os
 import threading
 from collections.abc import AsyncIterator
 
+from warmlog.cli.terminal.exits import CommandFailed
+
 CHUNK_BYTES = 256 * 1024
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """Far above the largest record of a topic; a file without newlines is refused before it fills the memory."""
-
-
-class LineTooLong(ValueError):
-    """A line is longer than MAX_LINE_BYTES."""
 
 
 class LineSplitter:
@@ -24,7 +22,7 @@ class LineSplitter:
         self._pending_bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that `chunk` completes. Raises LineTooLong if an incomplete line is too long."""
+        """Return the lines that `chunk` completes. CommandFailed if an incomplete line is too long."""
         lines = chunk.split(b"\n")
         if len(lines) > 1:
             lines[0] = b"".join((*self._pending, lines[0]))
@@ -34,7 +32,7 @@ class LineSplitter:
             self._pending.append(rest)
             self._pending_bytes += len(rest)
         if self._pending_bytes > self._max_line_bytes:
-            raise LineTooLong(
+            raise CommandFailed(
                 f"a line has more than {self._max_line_bytes} bytes: each line is one record, is this a text file?"
             )
         return lines

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from warmlog.cli.terminal.exits import is_debug
-from warmlog.cli.terminal.output import json_line, remark
+from warmlog.cli.terminal.output import json_line, note
 from warmlog.cli.terminal.profile import chosen_profile, login_options
 
 if TYPE_CHECKING:
@@ -63,15 +63,14 @@ def _keep_broker(context: click.Context, _: click.Parameter, text: str) -> None:
         check_broker(broker_choice(context).address)
 
 
-def check_broker(text: str) -> str:
-    """Return `text` if it is HOST:PORT, or several separated by commas; else raise a usage error."""
+def check_broker(text: str) -> None:
+    """Raise a usage error unless `text` is HOST:PORT, or several separated by commas."""
     from warmlog_transport.address import parse_addresses
 
     try:
         parse_addresses(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-    return text
 
 
 def connection(*, asks: bool = True) -> dict[str, Any]:
@@ -237,19 +236,10 @@ def show_warnings() -> None:
     """Show the client's log from now on: once connected, it retries without an error while the broker is away."""
     import logging
 
-    class Remarks(logging.Handler):
+    class Notes(logging.Handler):
         def emit(self, record: "LogRecord") -> None:
-            remark(self.format(record))
+            note(self.format(record) if is_debug() else record.getMessage())  # with its traceback, or without
 
-    handler = Remarks()
-    handler.setFormatter(logging.Formatter("warmlog: %(message)s"))
-    if not is_debug():
-        handler.addFilter(_without_traceback)
     logger = logging.getLogger("warmlog")
-    logger.addHandler(handler)
+    logger.addHandler(Notes())
     logger.setLevel(logging.INFO)
-
-
-def _without_traceback(record: "LogRecord") -> bool:
-    record.exc_info = record.exc_text = None
-    return True

@@ -81,13 +81,14 @@ def required(resources: list[Resource]) -> list[Resource]:
     return resources
 
 
-def chosen(principal: str | None, operation: str | None, resource: Resource | None) -> "AclFields":
-    """Return what rules must have to be those that the options mean."""
+def chosen(principal: str | None, operation: str | None, resources: list[Resource]) -> "AclFields":
+    """Return what rules must have to be those that the options mean; a usage error for several resources."""
+    resource_type, name = optional(resources) or (None, None)
     return {
         "principal": None if principal is None else principal_of(principal),
         "operation": operation,
-        "resource_type": None if resource is None else resource.resource_type,
-        "name": (None if resource is None else resource.name) or None,
+        "resource_type": resource_type,
+        "name": name or None,
     }
 
 
@@ -109,7 +110,7 @@ def list_acls(
     principal: str | None, operation: str | None, resources: list[Resource], is_matching: bool, data_dir: Path | None
 ) -> None:
     """List the rules, or those that all these options fit."""
-    wanted = chosen(principal, operation, optional(resources))
+    wanted = chosen(principal, operation, resources)
     acls = run_access(data_dir, lambda admin: admin.describe_acls(is_matching=is_matching, **wanted))
     print_result(acls, lambda: rule_table(acls))
 
@@ -208,9 +209,8 @@ def delete(
     is_certain: bool,
 ) -> None:
     """Remove the rules that all these options fit. Shows them, and asks for confirmation, unless --yes is given."""
-    resource = optional(resources)
     wanted: AclFields = {
-        **chosen(principal, operation, resource),
+        **chosen(principal, operation, resources),
         "is_prefix": is_prefix,
         "is_allowed": None if is_denied is None else not is_denied,
     }

@@ -108,7 +108,7 @@ def copy(
                 logs = await consumer.available()
                 committed = {each: min(end, logs[each].stop) for each, end in ends.items()}
                 await _copy(consumer, committed, producer, target, keeps_partitions, progress, damage)
-                is_held_back = committed != ends and await watch.end()
+                is_held_back = committed != ends and await watch.end(consumer)
                 if not is_held_back:  # what followed a transaction that was open as the copy began, and has ended
                     await _copy(consumer, ends, producer, target, keeps_partitions, progress, damage)
                 return is_new, is_held_back

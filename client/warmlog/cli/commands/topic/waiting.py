@@ -26,7 +26,6 @@ class CommittedWatch:
         from warmlog import Admin
 
         self._admin = Admin(broker, **login)
-        self._consumer: Consumer | None = None
         self._task: asyncio.Task[None] | None = None
         self._told: set[tuple[str, int, str]] = set()
 
@@ -36,7 +35,6 @@ class CommittedWatch:
 
     def follow(self, consumer: "Consumer") -> None:
         """Begin to look where `consumer` waits."""
-        self._consumer = consumer
         self._task = asyncio.create_task(self._watch(consumer), name="warmlog open transactions")
 
     async def _watch(self, consumer: "Consumer") -> None:
@@ -49,11 +47,10 @@ class CommittedWatch:
                     await self._tell(positions, "waiting for the end of transactions")
             before = positions
 
-    async def end(self) -> bool:
-        """Tell what was not read as transactions are open, if nothing more is to be read; whether there is any."""
-        assert self._consumer is not None
+    async def end(self, consumer: "Consumer") -> bool:
+        """Tell what `consumer`, at its end, has not read as transactions are open; whether there is any."""
         with suppress(WarmlogError):
-            return await self._tell(self._consumer.positions(), "not read, as transactions are open")
+            return await self._tell(consumer.positions(), "not read, as transactions are open")
         return False
 
     async def _tell(self, read: Mapping[str, int], what: str) -> bool:

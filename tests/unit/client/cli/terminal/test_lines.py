@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from processor_time import slowness
 from warmlog.cli.commands.produce import parse_separator, split_keys
 from warmlog.cli.terminal.exits import CommandFailed
-from warmlog.cli.terminal.lines import LineSplitter, LineTooLong, read_rounds
+from warmlog.cli.terminal.lines import LineSplitter, read_rounds
 
 
 @given(st.binary(max_size=60).map(lambda data: data.replace(b"x", b"\n")), st.lists(st.integers(0, 60), max_size=5))
@@ -41,7 +41,7 @@ def test_a_last_line_without_a_newline_counts() -> None:
 def test_a_line_that_does_not_end_is_refused_before_it_fills_the_memory() -> None:
     splitter = LineSplitter(max_line_bytes=10)
     splitter.feed(b"12345")
-    with pytest.raises(LineTooLong, match="more than 10 bytes"):
+    with pytest.raises(CommandFailed, match="more than 10 bytes"):
         splitter.feed(b"678901")
 
 
