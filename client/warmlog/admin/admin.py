@@ -142,14 +142,14 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
         )
         new = m.NewTopic(checked_text(name, "the topic's name"), count, factor, setting_texts(configs or {}))
         request = m.CreateTopicsRequest([new])
-        response = await self._open().call(request, m.CreateTopicsResponse, is_repeatable=exist_ok)
+        response = await self.cluster.call(request, m.CreateTopicsResponse, is_repeatable=exist_ok)
         try:
             (created,) = response.topics
             return UUID(bytes=checked(created).topic_id)
         except TopicAlreadyExists:
             if not exist_ok:
                 raise
-        return (await self._open().topics([name]))[0].topic_id
+        return (await self.cluster.topics([name]))[0].topic_id
 
     async def alter_topic(
         self,
@@ -168,7 +168,7 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
         )
         if not change.set and not change.unset:
             raise ValueError("alter_topic without a setting: give `set` or `unset`")
-        response = await self._open().call(m.AlterTopicsRequest([change]), m.AlterTopicsResponse)
+        response = await self.cluster.call(m.AlterTopicsRequest([change]), m.AlterTopicsResponse)
         checked(*response.topics)
 
     async def add_partitions(self, name: str, total: int) -> None:
@@ -180,28 +180,28 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
         """
         new = m.NewPartitions(checked_text(name, "the topic's name"), checked_count(total, "total"))
         request = m.CreatePartitionsRequest([new])
-        response = await self._open().call(request, m.CreatePartitionsResponse, is_repeatable=False)
+        response = await self.cluster.call(request, m.CreatePartitionsResponse, is_repeatable=False)
         checked(*response.topics)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Durable on return. Raises UnknownTopicOrPartition if it does not exist."""
         request = m.DeleteTopicsRequest([checked_text(name, "the topic's name")])
-        response = await self._open().call(request, m.DeleteTopicsResponse, is_repeatable=False)
+        response = await self.cluster.call(request, m.DeleteTopicsResponse, is_repeatable=False)
         checked(*response.topics)
 
     async def list_topics(self, *, internal: bool = False) -> list[TopicDescription]:
         """All topics, sorted by name; with `internal` those in which the broker keeps its own state, too."""
-        topics = await self._open().topics(None, internal=internal)
+        topics = await self.cluster.topics(None, internal=internal)
         return sorted(await self._describe(topics), key=lambda topic: topic.name)
 
     async def topic_names(self, *, internal: bool = False) -> list[str]:
         """The names of all topics, sorted: one request, where `list_topics` describes each of them."""
-        return sorted(topic.name for topic in await self._open().topics(None, internal=internal))
+        return sorted(topic.name for topic in await self.cluster.topics(None, internal=internal))
 
     async def describe_topic(self, name: str) -> TopicDescription:
         """One topic. Raises UnknownTopicOrPartition if it does not exist."""
         names = [checked_text(name, "the topic's name")]
-        found = await self._describe(await self._open().topics(names))
+        found = await self._describe(await self.cluster.topics(names))
         if not found:
             raise unknown_topic(name)
         return found[0]
@@ -233,11 +233,11 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
         request = m.AlterBrokerConfigRequest(wanted, gone, validate_only, all_brokers)
         if not request.set and not request.unset:
             raise ValueError("alter_broker without a setting: give `set` or `unset`")
-        return (await self._open().call(request, m.AlterBrokerConfigResponse)).settings
+        return (await self.cluster.call(request, m.AlterBrokerConfigResponse)).settings
 
     async def broker_info(self) -> BrokerInfo:
         """Which broker this client is connected to, and whether it accepts records, as of the connection's start."""
-        address, broker = await self._open().any_broker()
+        address, broker = await self.cluster.any_broker()
         return BrokerInfo(broker.node_id, str(address), broker.broker_version, broker.cluster_id, broker.write_refusal)
 
     # --- data directories -------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
     async def describe_log_dirs(self, topics: Sequence[str] | None = None) -> list[LogDirDescription]:
         """The data directories of all brokers with the partitions of all topics, or of these."""
         request = m.DescribeLogDirsRequest(None if topics is None else checked_texts(topics, "topics"))
-        responses = await self._open().call_each(request, m.DescribeLogDirsResponse)
+        responses = await self.cluster.call_each(request, m.DescribeLogDirsResponse)
         return [_log_dir(each.node_id, directory) for each in responses for directory in each.directories]
 
     async def move_partition(self, topic: str, partition: int, directory: str | PathLike[str]) -> None:
@@ -259,7 +259,7 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
             checked_text(topic, "topic"), checked_count(partition, "partition"), fspath(directory)
         )
         request = m.AlterReplicaLogDirsRequest([replica])
-        cluster = self._open()
+        cluster = self.cluster
         await cluster.learn([topic])
         if cluster.is_alone or cluster.leader(topic, partition) is None:
             checked(*(await cluster.call(request, m.AlterReplicaLogDirsResponse)).partitions)
@@ -287,7 +287,7 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
     ) -> dict[int, OffsetAt | ApiError]:
         """As `list_offsets`, but an error is in place of the partition's offset and not raised."""
         check_partitions(partitions or ())
-        known = (await self._open().topics([checked_text(topic, "topic")]))[0]
+        known = (await self.cluster.topics([checked_text(topic, "topic")]))[0]
         every = [partition.partition for partition in known.partitions]
         for partition in partitions or ():
             if partition not in every:
@@ -295,7 +295,7 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
         timestamp_ms = asked_timestamp(at)
         asked = {(topic, partition): timestamp_ms for partition in (every if partitions is None else partitions)}
         replica_id = m.DEBUGGING_REPLICA_ID if log_end else m.CONSUMER_REPLICA_ID
-        found = await look_up(self._open(), asked, replica_id=replica_id)
+        found = await look_up(self.cluster, asked, replica_id=replica_id)
         return {partition: offset for (_, partition), offset in sorted(found.items())}
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | ApiError]:
@@ -310,7 +310,7 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
             request = m.DeleteRecordsRequest([m.DeleteRecordsPartition(*tp, before[tp]) for tp in partitions])
             return (await link.call(request, m.DeleteRecordsResponse)).partitions
 
-        found = await ask_leaders(self._open(), before, ask)
+        found = await ask_leaders(self.cluster, before, ask)
         return {tp: result if isinstance(result, ApiError) else result.low_watermark for tp, result in found.items()}
 
     async def epoch_ends(
@@ -318,7 +318,7 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
     ) -> dict[TopicPartition, m.EpochEndOffset | ApiError]:
         """For each partition the end offset of a leader epoch, or of the newest known one below it; or the error."""
         check_offsets(asked, "asked")
-        return await epoch_ends(self._open(), asked)
+        return await epoch_ends(self.cluster, asked)
 
     # --- within -----------------------------------------------------------------------------------------------------
 
@@ -328,7 +328,7 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
         for first in range(0, len(topics), _TOPICS_A_REQUEST):
             configs |= await self._configs([topic.name for topic in topics[first : first + _TOPICS_A_REQUEST]])
         present = [topic for topic in topics if topic.name in configs]
-        described = await _described(self._open(), present)
+        described = await _described(self.cluster, present)
         return [
             TopicDescription(topic.name, topic.topic_id, described[topic.name], configs[topic.name])
             for topic in present
@@ -336,7 +336,7 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Inspe
 
     async def _configs(self, topics: list[str]) -> dict[str, dict[str, m.ConfigValue]]:
         """The settings of the topics that exist, by name; without topics the broker's, under the empty name."""
-        response = await self._open().call(m.DescribeConfigsRequest(topics), m.DescribeConfigsResponse)
+        response = await self.cluster.call(m.DescribeConfigsRequest(topics), m.DescribeConfigsResponse)
         return {
             checked(resource).name: {entry.name: entry for entry in resource.entries}
             for resource in response.resources

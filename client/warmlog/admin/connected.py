@@ -38,7 +38,7 @@ class Connected(Throttled):
     async def close(self) -> None:
         """Disconnect; closing twice is allowed, and cancelling the call does not end that."""
         if self._cluster is not None:
-            cluster, self._cluster = self._open(), None
+            cluster, self._cluster = self.cluster, None
             await cluster.close()
 
     async def __aenter__(self) -> Self:
@@ -49,10 +49,7 @@ class Connected(Throttled):
 
     @property
     def cluster(self) -> Cluster:
-        """The connections, for requests that other parts of the client send over them."""
-        return self._open()
-
-    def _open(self) -> Cluster:
+        """The connections, also for requests of other parts of the client. Raises ClientClosed unless they are open."""
         if self._cluster is None:
             raise not_open("Admin", is_started=self._is_started)
         self._cluster.home.check()

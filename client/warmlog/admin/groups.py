@@ -34,7 +34,7 @@ class GroupAdmin(Connected):
 
     async def list_groups(self) -> list[m.GroupListing]:
         """All groups, sorted by name."""
-        responses = await self._open().call_each(m.ListGroupsRequest(), m.ListGroupsResponse)
+        responses = await self.cluster.call_each(m.ListGroupsRequest(), m.ListGroupsResponse)
         return sorted((group for each in responses for group in each.groups), key=lambda group: group.name)
 
     async def describe_group(self, name: str) -> GroupDescription:
@@ -47,7 +47,7 @@ class GroupAdmin(Connected):
         Those of topics that were deleted since, or recreated under the same name, are left out: they are not used.
         """
         checked_text(group, _GROUP)
-        return (await self._committed([group], await self._open().topics(None)))[group]
+        return (await self._committed([group], await self.cluster.topics(None)))[group]
 
     async def group_lags(
         self, names: Sequence[str] | None = None, *, with_age: bool = True
@@ -59,9 +59,9 @@ class GroupAdmin(Connected):
         that is offline has an error in place of its figures.
         """
         groups = [each.name for each in await self.list_groups()] if names is None else checked_texts(names, "names")
-        committed = await self._committed(groups, await self._open().topics(None))
+        committed = await self._committed(groups, await self.cluster.topics(None))
         offsets = [offset for group in groups for offset in committed[group].values()]
-        lags = iter(await measure_lags(self._open(), offsets, with_age=with_age))
+        lags = iter(await measure_lags(self.cluster, offsets, with_age=with_age))
         return {group: {tp: next(lags) for tp in committed[group]} for group in groups}
 
     async def reset_offsets(
@@ -86,7 +86,7 @@ class GroupAdmin(Connected):
         targets = parse_targets(where)
         listed = None if partitions is None else listed_partitions(partitions)
         await self._check_empty(checked_text(group, _GROUP))
-        topics = {topic.name: topic for topic in await self._open().topics(None)}
+        topics = {topic.name: topic for topic in await self.cluster.topics(None)}
         committed = (await self._committed([group], topics.values()))[group]
         chosen = _chosen(targets, listed, {name: topics[name] for name, _ in committed})
         if not chosen:
@@ -97,7 +97,7 @@ class GroupAdmin(Connected):
             count = len(topics[name].partitions)
             if number >= count:
                 raise UnknownTopicOrPartition(f"topic {name!r} has {partition_range(count)}, not {number}")
-        resets = await plan_resets(self._open(), chosen, committed)
+        resets = await plan_resets(self.cluster, chosen, committed)
         if not dry_run:
             await self._commit(group, list(resets.values()), topics)
         return resets
@@ -127,7 +127,7 @@ class GroupAdmin(Connected):
             wanted.setdefault(topic, []).append(partition)
         parts = [m.TopicPartitions(b"", topic, numbers) for topic, numbers in wanted.items()]
         request = m.DeleteOffsetsRequest(checked_text(group, _GROUP), parts)
-        for deleted in (await self._open().call(request, m.DeleteOffsetsResponse)).partitions:
+        for deleted in (await self.cluster.call(request, m.DeleteOffsetsResponse)).partitions:
             checked(deleted)
 
     # --- within -----------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class GroupAdmin(Connected):
 
     async def _of_group(self, request: m.Message, expected: type[R]) -> R:
         """Return the response about one group, after retries if its error may pass: a coordinator may be loading."""
-        cluster = self._open()
+        cluster = self.cluster
         retries = Retries(cluster.options, cluster.options.request_timeout_ms / 1000)
         while True:
             response = await cluster.call(request, expected)
@@ -159,7 +159,7 @@ class GroupAdmin(Connected):
         self, groups: Sequence[str], topics: Collection[Topic]
     ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
         async def ask(group: str) -> dict[TopicPartition, CommittedOffset]:
-            response = await self._open().call(m.OffsetFetchRequest(group), m.OffsetFetchResponse)
+            response = await self.cluster.call(m.OffsetFetchRequest(group), m.OffsetFetchResponse)
             return committed_of_topics(response.partitions, topics)
 
         found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
@@ -174,7 +174,7 @@ class GroupAdmin(Connected):
             for each in resets
         ]
         try:
-            response = await self._open().call(m.OffsetCommitRequest(group, offsets), m.OffsetCommitResponse)
+            response = await self.cluster.call(m.OffsetCommitRequest(group, offsets), m.OffsetCommitResponse)
             for committed in response.partitions:
                 checked(committed)
         except NonEmptyGroup:

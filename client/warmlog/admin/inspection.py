@@ -17,7 +17,7 @@ class InspectionAdmin(Connected):
 
     async def describe_status(self) -> m.DescribeStatusResponse:
         """What is wrong with the broker, its connections, and what it has counted since its start."""
-        return await self._open().call(m.DescribeStatusRequest(), m.DescribeStatusResponse)
+        return await self.cluster.call(m.DescribeStatusRequest(), m.DescribeStatusResponse)
 
     async def describe_partitions(
         self, topics: Sequence[str] | None = None, *, max_segments: int = 0, internal: bool = False
@@ -28,7 +28,7 @@ class InspectionAdmin(Connected):
         10,000 of all. With `internal`, all topics include those in which the broker keeps its own state. Raises
         UnknownTopicOrPartition.
         """
-        cluster = self._open()
+        cluster = self.cluster
         known = await cluster.topics(None if topics is None else checked_texts(topics, "topics"), internal=internal)
         asked = [(topic.name, part.partition) for topic in known for part in topic.partitions]
 
@@ -43,7 +43,7 @@ class InspectionAdmin(Connected):
 
         Raises InvalidRequest if no segment up to the offset has an index entry yet.
         """
-        cluster, wanted = self._open(), -1 if offset is None else checked_count(offset, "offset")
+        cluster, wanted = self.cluster, -1 if offset is None else checked_count(offset, "offset")
         request = m.TraceIndexRequest(checked_text(topic, "topic"), checked_count(partition, "partition"), wanted)
         count = len((await cluster.topics([topic]))[0].partitions)
         if partition >= count:

@@ -68,9 +68,9 @@ class TransactionAdmin(Connected):
         transaction is open, or if it is decided already.
         """
         request = m.AbortTransactionRequest(checked_text(transactional_id, _ID))
-        await self._open().call(request, m.AbortTransactionResponse)
+        await self.cluster.call(request, m.AbortTransactionResponse)
 
     async def _transactions(self, request: m.ListTransactionsRequest) -> list[TransactionDescription]:
-        responses = await self._open().call_each(request, m.ListTransactionsResponse)
+        responses = await self.cluster.call_each(request, m.ListTransactionsResponse)
         found = sorted((one for each in responses for one in each.transactions), key=lambda one: one.transactional_id)
         return convert(found, list[TransactionDescription], from_attributes=True)

@@ -81,7 +81,7 @@ async def talk(address: str) -> None:
                 pass
             await asyncio.to_thread(read_in_bulk, address)
         wanted = FindSplitsRequest([FindSplitsPartition("moved", 0, 0, 100)], target_bytes=2000, max_scan_ms=1000)
-        await admin._open().call(wanted, FindSplitsResponse)
+        await admin.cluster.call(wanted, FindSplitsResponse)
         await admin.delete_topic("fresh")
 
 

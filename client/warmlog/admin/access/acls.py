@@ -60,7 +60,7 @@ class AclAdmin(Connected):
         Raises InvalidRequest for the first that cannot be a rule, ValueError for an unknown operation or resource type.
         """
         request = m.CreateAclsRequest([binding_of(acl) for acl in acls])
-        response = await self._open().call(request, m.CreateAclsResponse)
+        response = await self.cluster.call(request, m.CreateAclsResponse)
         for result in response.results:
             checked(result)
 
@@ -72,7 +72,7 @@ class AclAdmin(Connected):
         wanted = filter_of(**fields)
         if wanted == m.AclFilter():
             raise ValueError("say which rules to remove: a principal, an operation, or a resource")
-        response = await self._open().call(m.DeleteAclsRequest([wanted]), m.DeleteAclsResponse)
+        response = await self.cluster.call(m.DeleteAclsRequest([wanted]), m.DeleteAclsResponse)
         return acls_of(response.acls)
 
     async def describe_acls(self, *, is_matching: bool = False, **fields: Unpack[AclFields]) -> list[Acl]:
@@ -81,13 +81,13 @@ class AclAdmin(Connected):
         With `is_matching`, all rules that concern the resource called `name`: also those for prefixes, and for "*".
         """
         request = m.DescribeAclsRequest(filter_of(is_matching=is_matching, **fields))
-        return acls_of((await self._open().call(request, m.DescribeAclsResponse)).acls)
+        return acls_of((await self.cluster.call(request, m.DescribeAclsResponse)).acls)
 
     async def check_acl(self, principal: str, operation: str, resource_type: str, name: str = "") -> AclDecision:
         """Whether `principal`, which need not be the client's own, may do this, and why."""
         rule = binding_of(Acl(principal, operation, resource_type, name))
         request = m.CheckAclRequest(rule.principal, rule.operation, rule.resource_type, rule.name)
-        response = await self._open().call(request, m.CheckAclResponse)
+        response = await self.cluster.call(request, m.CheckAclResponse)
         return AclDecision(response.is_allowed, response.reason, acls_of(response.acls))
 
 

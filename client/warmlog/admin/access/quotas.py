@@ -39,12 +39,12 @@ class QuotaAdmin(Connected):
         if client_id is not None:
             checked_text(client_id, "client_id")
         request = m.AlterClientQuotasRequest([m.ClientQuota(user, client_id, _limits(limits))])
-        response = await self._open().call(request, m.AlterClientQuotasResponse)
+        response = await self.cluster.call(request, m.AlterClientQuotasResponse)
         checked(*response.quotas)
 
     async def describe_quotas(self) -> list[QuotaDescription]:
         """All quotas, sorted by user and client id."""
-        response = await self._open().call(m.DescribeClientQuotasRequest(), m.DescribeClientQuotasResponse)
+        response = await self.cluster.call(m.DescribeClientQuotasRequest(), m.DescribeClientQuotasResponse)
         return [
             QuotaDescription(quota.user, quota.client_id, {limit.key: limit.value for limit in quota.limits})
             for quota in response.quotas

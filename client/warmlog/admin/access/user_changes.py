@@ -1,18 +1,9 @@
 """Changes of users, as they are sent: passwords become credentials here, and go no further."""
 
-from secrets import token_urlsafe
-
 from warmlog.errors import UnacceptableCredential
 from warmlog_protocol.messages import AlteredUser, ListedUser, UserChange
 from warmlog_protocol.sasl.credential import MECHANISMS, Credential
 from warmlog_protocol.sasl.derivation import make_credential
-
-TOKEN_BYTES = 32
-
-
-def new_secret() -> str:
-    """Return a random password for a machine."""
-    return token_urlsafe(TOKEN_BYTES)
 
 
 def creation(name: str, password: str, *, is_token: bool = False) -> AlteredUser:

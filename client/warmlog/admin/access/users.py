@@ -1,17 +1,20 @@
 """The part of the admin client for users."""
 
-from datetime import UTC, datetime
+from datetime import datetime
+from secrets import token_urlsafe
 
 from msgspec import Struct
 
-from warmlog.admin.access.user_changes import creation, deletion, new_secret, rotation
+from warmlog.admin.access.user_changes import creation, deletion, rotation
 from warmlog.admin.arguments import checked_count
 from warmlog.admin.connected import Connected
 from warmlog.errors import ResourceNotFound
 from warmlog.texts import checked_text
+from warmlog.times import datetime_of
 from warmlog_protocol import messages as m
 from warmlog_transport.responses import checked
 
+TOKEN_BYTES = 32
 GRACE_MS = 86_400_000
 """A day: time to give the new password to each client."""
 
@@ -38,7 +41,7 @@ class UserAdmin(Connected):
 
     async def create_token(self, name: str) -> str:
         """Create a user for a machine, and return its password, a random secret that is shown nowhere again."""
-        secret = new_secret()
+        secret = token_urlsafe(TOKEN_BYTES)
         await self._alter_user(creation(checked_text(name, "name"), secret, is_token=True))
         return secret
 
@@ -56,7 +59,7 @@ class UserAdmin(Connected):
 
     async def rotate_token(self, name: str, *, grace_ms: int = GRACE_MS) -> str:
         """As `rotate_user`, with a new random secret, which is returned."""
-        secret = new_secret()
+        secret = token_urlsafe(TOKEN_BYTES)
         await self.rotate_user(name, secret, grace_ms=grace_ms)
         return secret
 
@@ -71,17 +74,17 @@ class UserAdmin(Connected):
                 user.name,
                 user.is_token,
                 [each.mechanism for each in user.credentials],
-                _time(user.changed_ms),
-                None if user.previous_end_ms < 0 else _time(user.previous_end_ms),
+                datetime_of(user.changed_ms),
+                None if user.previous_end_ms < 0 else datetime_of(user.previous_end_ms),
             )
             for user in await self._listed_users()
         ]
 
     async def _listed_users(self) -> list[m.ListedUser]:
-        return (await self._open().call(m.ListUsersRequest(), m.ListUsersResponse)).users
+        return (await self.cluster.call(m.ListUsersRequest(), m.ListUsersResponse)).users
 
     async def _alter_user(self, change: m.AlteredUser) -> None:
-        response = await self._open().call(m.AlterUsersRequest([change]), m.AlterUsersResponse, is_repeatable=False)
+        response = await self.cluster.call(m.AlterUsersRequest([change]), m.AlterUsersResponse, is_repeatable=False)
         checked(*response.users)
 
 
@@ -89,7 +92,3 @@ def _checked_password(password: str) -> str:
     if not isinstance(password, str):
         raise TypeError(f"password must be a str, not a {type(password).__name__}")
     return password
-
-
-def _time(timestamp_ms: int) -> datetime:
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC)

@@ -35,7 +35,8 @@ def run_access(data_dir: Path | None, ask: "Callable[[Admin], Awaitable[T]]") ->
     respond_there = partial(respond, data_dir)
 
     class AdminOfDirectory(Admin):
-        def _open(self) -> Any:
+        @property
+        def cluster(self) -> Any:
             return self
 
         async def call(self, request: Any, _expected: type, **_options: Any) -> Any:
