@@ -57,7 +57,7 @@ READ = {("stays", 0): 5, ("goes", 0): 5, ("goes", 1): 5}
 def planner_of(broker: BrokerProcess, **given: str) -> Iterator[StreamPlanner]:
     """As a query has it that is started, or started again."""
     options = parse_stream_options({"bootstrap.servers": broker.address, **given}, 0)
-    with Discovery(options.bootstrap) as discovery:
+    with Discovery(options.reading.bootstrap) as discovery:
         yield StreamPlanner(options, lambda: 0.0, discovery)
 
 

@@ -19,8 +19,9 @@ READ_NOTHING = """
 import gc
 before = gc.get_freeze_count()
 from warmlog.ranges.read_settings import Projection, ReadSettings
-from warmlog.spark.read.range_tasks import RangesPartition, read_partition
-assert not list(read_partition(RangesPartition([]), Projection(("value",)), ReadSettings()))
+from pyspark.sql.datasource import InputPartition
+from warmlog.spark.read.range_tasks import read_partition
+assert not list(read_partition(InputPartition(()), Projection(("value",)), ReadSettings()))
 print(gc.get_freeze_count() - before)
 """
 WRITE_NOTHING = """

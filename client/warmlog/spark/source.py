@@ -20,7 +20,7 @@ from warmlog.spark.options.options import take_options
 from warmlog.spark.options.read_options import ReadOptions, parse_read_options, parse_stream_options, projection_of
 from warmlog.spark.options.schema import chosen_columns, schema_of
 from warmlog.spark.options.write_options import parse_write_options
-from warmlog.spark.read.range_tasks import RangesPartition, read_partition
+from warmlog.spark.read.range_tasks import read_partition
 from warmlog.spark.read.typed_values import TypedValues, typed_values
 from warmlog_protocol.errors import InvalidConfig
 
@@ -92,11 +92,11 @@ class WarmlogReader(DataSourceReader):  # type: ignore[misc]
         self._columns = columns
         self._arrow_schema = arrow_schema
 
-    def partitions(self) -> list[RangesPartition]:
-        """Return one partition for each task; asks the broker once."""
+    def partitions(self) -> list[InputPartition]:
+        """Return one partition for each task, at least one, whose value is its ranges; asks the broker once."""
         from warmlog.spark.read.planning import plan_batch  # not in every process that looks up the format
 
-        return [RangesPartition(task) for task in plan_batch(self._options)] or [RangesPartition([])]
+        return [InputPartition(task) for task in plan_batch(self._options) or [()]]
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
         """Yield the records of `partition` in offset order. Reading it again gives the same, or an error."""

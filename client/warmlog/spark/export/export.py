@@ -122,7 +122,7 @@ def _plan(manifest: Manifest, options: ExportOptions) -> _Plan:
         states = discovery.states(discovery.topics([options.topic]))
         start = _resume(manifest, states, options)
         _check_cuts(manifest, states, discovery)
-        available = advance(start, states, ()).available
+        available, _ = advance(start, states, (), {})
         ranges, losses = stream_ranges(start, available, {state.tp: state for state in states})
         if losses and options.fails_on_data_loss:
             raise OffsetOutOfRange(f"{losses[0]}; to continue without them, {_LOSS_REMEDY}")

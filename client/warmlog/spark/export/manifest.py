@@ -132,7 +132,8 @@ class Manifest:
             if numbers:
                 self.last = Commit.of_json(self._commit_path(numbers[-1]))
                 self._move(self.last.files, self._staging / str(numbers[-1]))
-            self.discard()
+            if self._staging.exists():
+                shutil.rmtree(self._staging)
             yield self
         finally:
             os.close(descriptor)
@@ -164,11 +165,6 @@ class Manifest:
         shutil.rmtree(self._staging, ignore_errors=True)
         self.last = commit
         self._next_number += 1
-
-    def discard(self) -> None:
-        """Remove staged files."""
-        if self._staging.exists():
-            shutil.rmtree(self._staging)
 
     def _move(self, files: Sequence[ExportedFile], staged: Path) -> None:
         """Move files from `staged` to where readers see them, unless they are there; then all are on disk."""

@@ -123,7 +123,6 @@ class Admission:
 class ReadOptions:
     """The options of one batch, checked."""
 
-    bootstrap: tuple[str, ...]
     topics: TopicChoice
     bounds: ReadBounds
     limits: PlanLimits = PlanLimits()
@@ -202,7 +201,6 @@ def _read_options(
         connection=options.connection(ReadSettings.connection),
     )
     return ReadOptions(
-        bootstrap=reading.bootstrap,
         topics=_topic_choice(options),
         bounds=bounds,
         limits=PlanLimits(

@@ -32,7 +32,6 @@ class JsonColumns:
     def __init__(self, fields: Sequence[tuple[str, pa.DataType]]) -> None:
         self._schema = pa.schema(fields)
         parsed = [(name, _parsed_type(kind)) for name, kind in fields]
-        self._fields = fields
         self._options = pj.ParseOptions(explicit_schema=pa.schema(parsed), unexpected_field_behavior="ignore")
 
     def decode(self, values: pa.Array) -> tuple[list[pa.Array], Array]:
@@ -63,9 +62,9 @@ class JsonColumns:
 
     def _fitting(self, record: pa.Array) -> list[pa.Array]:
         """Return the columns of one record that does not fit; those that do not fit are null."""
-        if len(self._fields) == 1:
+        if len(self._schema) == 1:
             return [pa.nulls(1, kind) for kind in self._schema.types]
-        return [JsonColumns([field])._parse(record)[0][0] for field in self._fields]
+        return [JsonColumns([(field.name, field.type)])._parse(record)[0][0] for field in self._schema]
 
     def _parsed_whole(self, values: pa.Array) -> list[pa.Array] | None:
         """Return the columns; None if a record does not fit."""
@@ -77,10 +76,9 @@ class JsonColumns:
             table = pj.read_json(pa.BufferReader(text), read_options=reading, parse_options=self._options)
             if table.num_rows != len(values):
                 return None
-            columns = [table.column(field.name).cast(field.type).combine_chunks() for field in self._schema]
+            return [table.column(field.name).cast(field.type).combine_chunks() for field in self._schema]
         except pa.ArrowInvalid:
             return None
-        return [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in columns]
 
 
 def _parsed_type(kind: pa.DataType) -> pa.DataType:

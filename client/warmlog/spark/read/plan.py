@@ -39,18 +39,13 @@ def plan_tasks(ranges: Sequence[SizedRange], limits: PlanLimits = PlanLimits()) 
     There are at least `min_partitions`, or one for each offset if there are fewer offsets.
     """
     ranges = [sized for sized in ranges if sized.range.span > 0]
-    parts: list[_Part] = []
-    for sized, count in zip(ranges, _counts(ranges, limits), strict=True):
-        parts += _cut(sized, count, limits)
-    more = _raised(parts, [1] * len(parts), limits.min_partitions or 0)
-    parts = [piece for part, count in zip(parts, more, strict=True) for piece in _cut_evenly(part, count)]
+    wanted = limits.min_partitions or 0
+    whole = [_Part(sized.range, _load(sized.size_bytes, sized.range.span, limits)) for sized in ranges]
+    counts = _raised(whole, [_count(sized, limits) for sized in ranges], wanted)
+    parts = [part for sized, count in zip(ranges, counts, strict=True) for part in _cut(sized, count, limits)]
+    counts = _raised(parts, [1] * len(parts), wanted)
+    parts = [piece for part, count in zip(parts, counts, strict=True) for piece in _cut_evenly(part, count)]
     return list(_merge(parts, limits))
-
-
-def _counts(ranges: Sequence[SizedRange], limits: PlanLimits) -> list[int]:
-    """Return into how many pieces to cut each range: by its size, or more for `min_partitions`."""
-    counts = [_count(sized, limits) for sized in ranges]
-    return _raised([_Part(sized.range, _load(sized, limits)) for sized in ranges], counts, limits.min_partitions or 0)
 
 
 def _raised(parts: Sequence[_Part], counts: list[int], wanted: int) -> list[int]:
@@ -74,9 +69,9 @@ def _count(sized: SizedRange, limits: PlanLimits) -> int:
     return min(sized.range.span, max(1, by_bytes, math.ceil(sized.range.span / limits.target_records)))
 
 
-def _load(sized: SizedRange, limits: PlanLimits) -> float:
+def _load(size_bytes: int, span: int, limits: PlanLimits) -> float:
     """Return the size of a range as a number of tasks."""
-    return max(sized.size_bytes / limits.max_bytes, sized.range.span / limits.target_records)
+    return max(size_bytes / limits.max_bytes, span / limits.target_records)
 
 
 def _cut(sized: SizedRange, count: int, limits: PlanLimits) -> Iterator[_Part]:
@@ -89,8 +84,7 @@ def _cut(sized: SizedRange, count: int, limits: PlanLimits) -> Iterator[_Part]:
     cuts = [Piece(whole.start, 0), *borders, Piece(whole.end, total_bytes)]
     most = limits.max_records or 2 * TASK_RECORDS
     for (start, before_bytes), (end, until_bytes) in pairwise(cuts):
-        load = max((until_bytes - before_bytes) / limits.max_bytes, (end - start) / limits.target_records)
-        part = _Part(whole._replace(start=start, end=end), load)
+        part = _Part(whole._replace(start=start, end=end), _load(until_bytes - before_bytes, end - start, limits))
         yield from _cut_evenly(part, math.ceil((end - start) / most))
 
 

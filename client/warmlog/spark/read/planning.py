@@ -57,7 +57,8 @@ def plan_batch(options: ReadOptions) -> list[Task]:
 
 
 def _plan(options: ReadOptions) -> list[Task]:
-    with Discovery(options.bootstrap, options.reading.connection, isolation=options.reading.isolation) as discovery:
+    reading = options.reading
+    with Discovery(reading.bootstrap, reading.connection, isolation=reading.isolation) as discovery:
         named = (points for points in (options.bounds.starting, options.bounds.ending) if not isinstance(points, Point))
         existed = set() if options.bounds.fails_on_data_loss else {tp for points in named for tp in points}
         states = chosen_states(discovery, options.topics, existed)  # what has offsets has existed
@@ -67,7 +68,7 @@ def _plan(options: ReadOptions) -> list[Task]:
         sized = size_ranges(discovery, resolved.ranges, options.limits)
     for loss in resolved.losses:
         _log.warning("%s; skipped, as failOnDataLoss is false", loss)
-    if options.reading.limit is not None:
+    if reading.limit is not None:
         whole = tuple(each.range for each in sized if each.range.span)
         return [whole] if whole else []
     return plan_tasks(sized, options.limits)

@@ -19,8 +19,6 @@ something, so that a small partition does not wait until a large one is read, as
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple
 
 from warmlog.points import LATEST, Point, PointKind, Points
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets, Piece
@@ -30,20 +28,10 @@ from warmlog_transport.responses import TopicPartition
 Offsets = Mapping[TopicPartition, int]
 
 
-class Advance(NamedTuple):
-    """How far a stream can read, and what is lost."""
-
-    available: dict[TopicPartition, int]
-    losses: list[Loss]
-
-
 def advance(
-    start: Offsets,
-    states: Sequence[PartitionOffsets],
-    recreated: Collection[str],
-    cuts: Mapping[TopicPartition, int] = MappingProxyType({}),
-) -> Advance:
-    """Return the end of every existing partition.
+    start: Offsets, states: Sequence[PartitionOffsets], recreated: Collection[str], cuts: Offsets
+) -> tuple[dict[TopicPartition, int], list[Loss]]:
+    """Return the end of every existing partition, as far as a stream can read, and what is lost.
 
     `recreated` are topics with another id than before. `cuts` are the offsets below `start` where logs were cut, which
     the caller has reported.
@@ -63,7 +51,7 @@ def advance(
         losses.append(Loss(*state.tp, begin, begin, reason))
     gone = sorted(start.keys() - available.keys())
     losses += [Loss(*tp, start[tp], start[tp], "the partition is gone") for tp in gone]
-    return Advance(available, losses)
+    return available, losses
 
 
 def first_end(start: Offsets, available: Offsets, at_end: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -93,14 +81,9 @@ def first_start(found: Offsets, end: Offsets, starting: Points) -> dict[TopicPar
     return start
 
 
-class StreamRanges(NamedTuple):
-    """The ranges of a micro-batch, and what is missing of them."""
-
-    ranges: list[OffsetRange]
-    losses: list[Loss]
-
-
-def stream_ranges(start: Offsets, end: Offsets, states: Mapping[TopicPartition, PartitionOffsets]) -> StreamRanges:
+def stream_ranges(
+    start: Offsets, end: Offsets, states: Mapping[TopicPartition, PartitionOffsets]
+) -> tuple[list[OffsetRange], list[Loss]]:
     """Return the ranges between two offsets of a stream, and what the log lacks of them."""
     ranges: list[OffsetRange] = []
     losses: list[Loss] = []
@@ -116,7 +99,7 @@ def stream_ranges(start: Offsets, end: Offsets, states: Mapping[TopicPartition, 
         losses += lost
         if kept.span:
             ranges.append(kept)
-    return StreamRanges(ranges, losses)
+    return ranges, losses
 
 
 def admit_offsets(start: Offsets, available: Offsets, max_offsets: int) -> dict[TopicPartition, int]:

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from warmlog.ranges.read_settings import Projection
 from warmlog.spark.options.offsets_json import OffsetsDocument, offsets_document, offsets_of
 from warmlog.spark.options.read_options import Admission, StreamOptions
-from warmlog.spark.read.range_tasks import RangesPartition, read_partition
+from warmlog.spark.read.range_tasks import read_partition
 from warmlog.spark.read.typed_values import TypedValues
 
 try:
@@ -84,10 +84,10 @@ class WarmlogStreamReader(*_Bases):  # type: ignore[misc]
         """Return the ends of the partitions, for the progress of the query."""
         return offsets_document(self._planner.latest()) or None
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangesPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the tasks of a micro-batch. The same offsets give the same records, or an error."""
         self._end = end
-        return [RangesPartition(task) for task in self._planner.tasks(offsets_of(start), offsets_of(end))]
+        return [InputPartition(task) for task in self._planner.tasks(offsets_of(start), offsets_of(end))]
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
         """Yield the records of `partition` in offset order."""
@@ -115,7 +115,7 @@ class WarmlogStreamReader(*_Bases):  # type: ignore[misc]
             from warmlog.spark.stream.planner import StreamPlanner
 
             reading = self._options.reading
-            self._discovery = Discovery(self._options.bootstrap, reading.connection, isolation=reading.isolation)
+            self._discovery = Discovery(reading.bootstrap, reading.connection, isolation=reading.isolation)
             self._opened = StreamPlanner(self._options, lambda: time.monotonic() * 1000, self._discovery)
         return self._opened
 

@@ -49,10 +49,6 @@ class AttemptWritten(WriterCommitMessage):  # type: ignore[misc]
     producer_epoch: int
     job: Job | None = None
 
-    @property
-    def member(self) -> JobMember:
-        return JobMember(self.producer_id, self.producer_epoch)
-
 
 Messages = Iterable[WriterCommitMessage | None]
 """One for each task, None for one that has failed."""
@@ -165,7 +161,7 @@ def _of_jobs(messages: Messages) -> list[AttemptWritten]:
 
 
 def _members(written: Iterable[AttemptWritten]) -> list[JobMember]:
-    return [message.member for message in written if message.producer_id >= 0]
+    return [JobMember(each.producer_id, each.producer_epoch) for each in written if each.producer_id >= 0]
 
 
 def _only_job(written: Iterable[AttemptWritten]) -> Job:

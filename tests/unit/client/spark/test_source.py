@@ -19,7 +19,7 @@ from warmlog.errors import InvalidConfig
 from warmlog.ranges.offset_range import OffsetRange, Piece
 from warmlog.ranges.read_settings import Projection
 from warmlog.spark.options.read_options import parse_read_options
-from warmlog.spark.source import RangesPartition, WarmlogDataSource, WarmlogReader
+from warmlog.spark.source import WarmlogDataSource, WarmlogReader
 from warmlog.spark.stream.ranges import admit_bytes, admit_offsets, begin_of, is_enough
 from warmlog.spark.stream.reader import WarmlogStreamReader
 from warmlog_transport.responses import TopicPartition
@@ -166,11 +166,9 @@ def test_reader_and_partitions_travel_to_the_tasks_by_pickle() -> None:
         "_columns": Projection(("value",)),
         "_arrow_schema": None,
     }
-    ranges = [OffsetRange("t", 0, 5, 10, "b:1", b"id")]
-    partition = pickle.loads(pickle.dumps(RangesPartition(ranges)))
-    assert isinstance(partition, InputPartition)
-    assert partition.value == tuple(ranges)
-    assert list(reader.read(pickle.loads(pickle.dumps(RangesPartition([]))))) == []
+    ranges = (OffsetRange("t", 0, 5, 10, "b:1", b"id"),)
+    assert pickle.loads(pickle.dumps(InputPartition(ranges))).value == ranges
+    assert list(reader.read(InputPartition(()))) == []
 
 
 def test_the_reader_takes_no_filters() -> None:

@@ -49,7 +49,7 @@ def time_at(timestamp_ms: int) -> Point:
 
 def test_defaults_are_those_of_a_batch_of_sparks_kafka_connector_except_that_only_what_is_committed_is_read() -> None:
     options = parse()
-    assert options.bootstrap == ("b:1",)
+    assert options.reading.bootstrap == ("b:1",)
     assert options.topics == TopicChoice(("t",))
     assert (options.bounds.starting, options.bounds.ending) == (EARLIEST, LATEST)
     assert options.bounds.fails_on_data_loss
@@ -96,7 +96,6 @@ def test_options_are_known_in_any_case() -> None:
     }
     options = parse_read_options(given, NOW_MS)
     assert options == ReadOptions(
-        ("b:1", "c:7400", "[::1]:9"),
         TopicChoice(("x", "y")),
         ReadBounds(
             {("x", 0): Point(PointKind.OFFSET, 23), ("x", 1): EARLIEST, ("y", 0): Point(PointKind.OFFSET, 0)},
@@ -208,10 +207,10 @@ def test_topics_are_chosen_by_name_by_pattern_or_with_their_partitions() -> None
 
 def test_kafkas_name_for_the_broker_is_an_alias() -> None:
     kafka = {"kafka.bootstrap.servers": "k:2"}
-    assert parse_read_options({"subscribe": "t", **kafka}, NOW_MS).bootstrap == ("k:2",)
+    assert parse_read_options({"subscribe": "t", **kafka}, NOW_MS).reading.bootstrap == ("k:2",)
     with pytest.raises(InvalidConfig, match=r"bootstrap.servers is given twice, as '.:.' and as '.:.'"):
         parse(**kafka)
-    assert parse(**{"kafka.bootstrap.servers": "b:1"}).bootstrap == ("b:1",)
+    assert parse(**{"kafka.bootstrap.servers": "b:1"}).reading.bootstrap == ("b:1",)
 
 
 @pytest.mark.parametrize(
