@@ -19,7 +19,6 @@ from warmlog.ranges.discover import Discovery
 from warmlog.ranges.range_reader import read_ranges
 from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog.spark.options.read_options import Admission, parse_read_options, parse_stream_options
-from warmlog.spark.options.schema import default_projection
 from warmlog.spark.read.plan import Task
 from warmlog.spark.read.planning import plan_batch
 from warmlog.spark.stream.planner import StreamPlanner
@@ -111,7 +110,7 @@ def test_a_stream_whose_topics_are_all_gone_waits_for_others_where_data_loss_is_
     with planner_of(broker, subscribePattern="stays|goes", failOnDataLoss="false") as planner:
         assert planner.next_end(READ, Admission()) == {}
         given = {"bootstrap.servers": broker.address, "subscribePattern": "stays|goes", "failOnDataLoss": "false"}
-        reader = WarmlogStreamReader(parse_stream_options(given, 0), default_projection(include_headers=False))
+        reader = WarmlogStreamReader(parse_stream_options(given, 0), Projection())
         assert reader.partitions({"stays": {"0": 5}}, {}) == []
         assert reader.latestOffset() == {}  # as Spark 4.0 and 4.1 ask
         reader.stop()
@@ -272,7 +271,7 @@ def test_a_stream_of_committed_records_ends_where_a_transaction_is_open(tmp_path
         found = {}
         for isolation in ("read_committed", "read_uncommitted"):
             options = parse_stream_options({**given, "isolation.level": isolation}, 0)
-            reader = WarmlogStreamReader(options, default_projection(include_headers=False))
+            reader = WarmlogStreamReader(options, Projection())
             found[isolation] = reader.latestOffset()
             reader.stop()
         assert found == {"read_committed": {"t": {"0": 3}}, "read_uncommitted": {"t": {"0": 4}}}

@@ -10,7 +10,6 @@ import click
 
 from warmlog.cli.terminal.exits import CommandFailed, checked
 from warmlog.cli.terminal.options import broker_option, chosen_broker
-from warmlog.cli.terminal.output import note
 from warmlog.cli.terminal.paths import FILE
 from warmlog.cli.terminal.profile import chosen_profile, login_options
 from warmlog.extras import install_hint
@@ -86,7 +85,6 @@ def console(
     serve(
         Settings(chosen_broker(), connection, login, may_change, function),
         Place(host, port, tls_cert, tls_key, urls, root_path),
-        on_ready=note,
         opens=sys.stdout.isatty() if opens is None else opens,
     )
 

@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import webbrowser
-from collections.abc import Callable
 from contextlib import suppress
 
 import uvicorn
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 from nicegui import ui
 
 from warmlog.cli.terminal.exits import CommandFailed
+from warmlog.cli.terminal.output import note
 from warmlog.console import login
 from warmlog.console.pages import access, groups, index, overview, records, topics, transactions  # noqa: F401
 from warmlog.console.safety import HEADERS, Guard, Place
@@ -21,7 +21,7 @@ MAX_MESSAGE_BYTES = 1024 * 1024
 """Of a websocket: what a browser sends is a click or a text."""
 
 
-def serve(settings: Settings, place: Place, *, on_ready: Callable[[str], None], opens: bool) -> None:
+def serve(settings: Settings, place: Place, *, opens: bool) -> None:
     """Serve until SIGTERM or Ctrl-C. Raises CommandFailed if the address cannot be used."""
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
     try:
@@ -54,7 +54,7 @@ def serve(settings: Settings, place: Place, *, on_ready: Callable[[str], None], 
         timeout_graceful_shutdown=2,
     )
     address = f"{place.address}login?token={sessions.token}" if settings.login else place.address
-    on_ready(f"the console is at {address}")
+    note(f"the console is at {address}")
     if opens:
         webbrowser.open(address)
 

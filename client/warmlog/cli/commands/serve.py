@@ -48,12 +48,8 @@ def serve(
     given = dict(checked("--set", parse_setting, text) for text in settings)
     if data_dir:
         given["data.dir" if len(data_dir) == 1 else "data.dirs"] = ",".join(map(str, data_dir))
-    if listen is not None:
-        given["listen"] = listen
-    if kafka_listen is not None:
-        given["kafka.listen"] = kafka_listen
-    if admin_listen is not None:
-        given["admin.listen"] = admin_listen
+    addresses = {"listen": listen, "kafka.listen": kafka_listen, "admin.listen": admin_listen}
+    given |= {name: address for name, address in addresses.items() if address is not None}
     gc.disable()  # until the broker serves: what is imported stays, and collecting takes a sixteenth of a start
     from warmlog_broker.config.sources import load_settings
     from warmlog_protocol.errors import InvalidConfig

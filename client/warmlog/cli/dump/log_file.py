@@ -56,11 +56,6 @@ def headers_of(file: FileRecords, position: int = 0, end: int | None = None) -> 
             continue
 
 
-def header_at(file: FileRecords, position: int) -> tuple[BatchHeader, int] | None:
-    """Return (header, position) of the complete batch at `position`; None if there is none."""
-    return next(headers_of(file, position), None)
-
-
 def batch_at(file: FileRecords, header: BatchHeader, position: int) -> RecordBatch:
     """Read the batch without checking its CRC. CorruptBatch if the file has become shorter."""
     return read_batch(file.read(position, header.size_bytes), verify_crc=False)

@@ -15,7 +15,7 @@ from warmlog.cli.dump.findings import (
     TIMESTAMP_MISMATCH,
     Findings,
 )
-from warmlog.cli.dump.log_file import LOG_SUFFIX, base_offset_of, batch_at, header_at, headers_of, open_segment_file
+from warmlog.cli.dump.log_file import LOG_SUFFIX, base_offset_of, batch_at, headers_of, open_segment_file
 from warmlog.cli.dump.view import View
 from warmlog.cli.terminal.output import remark
 from warmlog_broker.storage.directory.leader_epochs import read_epochs
@@ -80,7 +80,7 @@ def check_sanity(path: Path) -> Iterator[str]:
 def _check_offset_entry(
     path: Path, entry: OffsetPosition, log: FileRecords, max_message_bytes: int, findings: Findings
 ) -> None:
-    header, _ = header_at(log, entry.position) or (None, -1)
+    header, _ = next(headers_of(log, entry.position), (None, -1))
     if header is not None and header.size_bytes > max_message_bytes:
         findings.remark(
             path,

@@ -14,12 +14,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from warmlog.points import EARLIEST, LATEST, Point, PointKind, Points, offset_point, parse_point, parse_time_ms
 from warmlog.ranges.offset_range import LARGEST_PARTITION
-from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
+from warmlog.ranges.read_settings import KAFKA_COLUMNS, Projection, ReadSettings, Remedies
 from warmlog.ranges.resolve import ReadBounds
 from warmlog.spark.options.offsets_json import parse_assignment, parse_by_partition, parse_offsets
 from warmlog.spark.options.option_table import Use
 from warmlog.spark.options.options import Given, missing, parse_size_bytes, take_options
-from warmlog.spark.options.schema import default_projection, parse_columns
+from warmlog.spark.options.schema import parse_columns
 from warmlog_protocol.errors import InvalidConfig
 from warmlog_protocol.messages import IsolationLevel
 from warmlog_protocol.wire.frames import MAX_HEADER_BYTES
@@ -261,7 +261,7 @@ def projection_of(options: Given) -> Projection:
     """Return the columns of a load() without a schema."""
     chosen = options.parsed("columns", parse_columns)
     if chosen is None:
-        return default_projection(include_headers=options.boolean("includeHeaders"))
+        return Projection((*KAFKA_COLUMNS, "headers") if options.boolean("includeHeaders") else KAFKA_COLUMNS)
     if "includeHeaders" in options:
         raise InvalidConfig("option columns names all columns: leave out the option includeHeaders")
     return chosen

@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from warmlog.ranges.read_settings import KAFKA_COLUMNS, Projection
+from warmlog.ranges.read_settings import Projection
 from warmlog_protocol.errors import InvalidConfig
 
 COLUMN_TYPES = {
@@ -80,11 +80,6 @@ def parse_columns(text: str) -> Projection:
         return _checked(found)
     except InvalidConfig as error:
         raise ValueError(str(error)) from None
-
-
-def default_projection(*, include_headers: bool) -> Projection:
-    """Return the columns of a load() without a schema."""
-    return Projection((*KAFKA_COLUMNS, "headers") if include_headers else KAFKA_COLUMNS)
 
 
 def schema_of(projection: Projection) -> str:

@@ -11,7 +11,7 @@ from warmlog.arrow.reader import COLUMN_TYPES as ARROW_TYPES
 from warmlog.arrow.reader import arrow_schema
 from warmlog.errors import InvalidConfig
 from warmlog.ranges.read_settings import KAFKA_COLUMNS, Projection
-from warmlog.spark.options.schema import COLUMN_TYPES, chosen_columns, default_projection, parse_columns
+from warmlog.spark.options.schema import COLUMN_TYPES, chosen_columns, parse_columns
 from warmlog.spark.options.schema import schema_of as ddl_of
 
 SPARK_TYPES: dict[str, t.DataType] = {
@@ -39,11 +39,11 @@ def sparks_arrow_schema(schema: t.StructType) -> Any:
 
 
 def test_the_columns_are_kafkas_in_kafkas_order() -> None:
-    assert ddl_of(default_projection(include_headers=False)) == (
+    assert ddl_of(Projection()) == (
         "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp_ltz, "
         "timestampType int"
     )
-    assert ddl_of(default_projection(include_headers=True)).endswith(", headers array<struct<key:string,value:binary>>")
+    assert ddl_of(Projection((*KAFKA_COLUMNS, "headers"))).endswith(", headers array<struct<key:string,value:binary>>")
 
 
 def test_what_the_reader_yields_is_what_spark_expects() -> None:
