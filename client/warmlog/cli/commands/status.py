@@ -186,23 +186,22 @@ async def _ask(admin: "Admin", interval_s: float, max_groups: int | None = None)
     found.problems.extend(_problems(found))
     with suppress(UnsupportedVersion):
         found.state_of_broker = await admin.describe_status()
-    return await _with_groups(admin, found, max_groups)
+    await _add_groups(admin, found, max_groups)
+    return found
 
 
-async def _with_groups(admin: "Admin", found: BrokerStatus, max_groups: int | None) -> BrokerStatus:
-    """Return `found` with the groups, or with why there are none to show. A broker of 0.1.0 has none."""
+async def _add_groups(admin: "Admin", found: BrokerStatus, max_groups: int | None) -> None:
+    """Add the groups, or why there are none to show. A broker of 0.1.0 has none."""
     from warmlog import ApiError, UnsupportedVersion
 
     try:
         listed = await admin.list_groups()
-        groups = await most_behind(admin, listed, max_groups)
+        found.groups = await most_behind(admin, listed, max_groups)
+        found.further_groups = len(listed) - len(found.groups)
     except UnsupportedVersion:
-        return found
+        pass
     except ApiError as error:
         found.problems.append(f"groups: {error}")
-        return found
-    found.groups, found.further_groups = groups, len(listed) - len(groups)
-    return found
 
 
 async def most_behind(admin: "Admin", listed: "list[GroupListing]", max_groups: int | None) -> list[GroupStatus]:

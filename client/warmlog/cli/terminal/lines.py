@@ -15,8 +15,7 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 class LineSplitter:
     """Cuts chunks into lines, without their newlines. A last line without a newline counts unless it is empty."""
 
-    def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
-        self._max_line_bytes = max_line_bytes
+    def __init__(self) -> None:
         self._pending: list[bytes] = []
         """The pieces of the incomplete line: they are joined once, or a long line would be copied for each piece."""
         self._pending_bytes = 0
@@ -31,9 +30,9 @@ class LineSplitter:
         if rest:
             self._pending.append(rest)
             self._pending_bytes += len(rest)
-        if self._pending_bytes > self._max_line_bytes:
+        if self._pending_bytes > MAX_LINE_BYTES:
             raise CommandFailed(
-                f"a line has more than {self._max_line_bytes} bytes: each line is one record, is this a text file?"
+                f"a line has more than {MAX_LINE_BYTES} bytes: each line is one record, is this a text file?"
             )
         return lines
 

@@ -14,7 +14,7 @@ from warmlog.cli.app import build_program
 from warmlog.cli.commands import consume
 from warmlog.cli.commands.access.acl import OPERATIONS
 from warmlog.cli.commands.spark_export import _export, spark_export
-from warmlog.cli.commands.status import BrokerStatus, _with_groups
+from warmlog.cli.commands.status import BrokerStatus, _add_groups
 from warmlog.cli.commands.topic.open_transactions import Held, held_text
 from warmlog.cli.terminal.exits import describe
 from warmlog.cli.terminal.formats import write_raw
@@ -72,8 +72,8 @@ class Refusing:
 async def test_a_broker_without_groups_to_show_is_shown_nevertheless(error: ApiError, problems: list[str]) -> None:
     found = BrokerStatus(BrokerInfo(1, "b:1", "0.1.0", "c", ""), [], 0, [], [])
     admin: Any = Refusing(error)
-    shown = await _with_groups(admin, found, None)
-    assert (shown.groups, shown.problems) == ([], problems)
+    await _add_groups(admin, found, None)
+    assert (found.groups, found.problems) == ([], problems)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from processor_time import slowness
 from warmlog.cli.commands.produce import parse_separator, split_keys
+from warmlog.cli.terminal import lines
 from warmlog.cli.terminal.exits import CommandFailed
 from warmlog.cli.terminal.lines import LineSplitter, read_rounds
 
@@ -38,8 +39,9 @@ def test_a_last_line_without_a_newline_counts() -> None:
     assert splitter.finish() == []
 
 
-def test_a_line_that_does_not_end_is_refused_before_it_fills_the_memory() -> None:
-    splitter = LineSplitter(max_line_bytes=10)
+def test_a_line_that_does_not_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 10)
+    splitter = LineSplitter()
     splitter.feed(b"12345")
     with pytest.raises(CommandFailed, match="more than 10 bytes"):
         splitter.feed(b"678901")
