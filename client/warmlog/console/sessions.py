@@ -17,8 +17,8 @@ IDLE_S = 3600.0
 """A session ends when it was not used for so long: no page of it was open."""
 MAX_OF_USER = 8
 """Sessions of one user. One more ends the one that was not used for longest; those of others stay."""
-TIMEOUTS = {"connect_timeout_ms": 4_000, "request_timeout_ms": 8_000}
-"""How long a broker may be silent before a page says so, unless the profile has timeouts of its own."""
+DEFAULTS: dict[str, Any] = {"client_name": "warmlog-console", "connect_timeout_ms": 4_000, "request_timeout_ms": 8_000}
+"""Of connections, unless the profile has its own: among them, how long a broker may be silent before a page says so."""
 
 
 class Settings(Struct, frozen=True):
@@ -95,8 +95,8 @@ class Sessions:
         All browsers share the session without a login. Raises SaslAuthenticationFailed, also if the broker wants a
         login and there is none; BrokerUnavailable.
         """
-        options = {**TIMEOUTS, **self.settings.connection, **login}
-        admin = Admin(self.settings.broker, client_name="warmlog-console", **options)
+        options = {**DEFAULTS, **self.settings.connection, **login}
+        admin = Admin(self.settings.broker, **options)
         await admin.start()
         for secret in [secret for secret, each in self._sessions.items() if each.is_over]:
             await self.end(secret)
