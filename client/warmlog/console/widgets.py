@@ -9,6 +9,8 @@ from warmlog.cli.terminal.output import escaped
 from warmlog.cli.terminal.tables import Cell, Instant, shown
 
 ROWS_A_PAGE = 50
+LAST_MS = 8_640_000_000_000_000
+"""The last time that a browser has: it does not draw a row with a later one."""
 CELL = """<q-td :props="props"><a v-if="props.row.links[props.col.name]" :href="props.row.links[props.col.name]">{{
 props.row.texts[props.col.name] }}</a><time v-else-if="props.row.times[props.col.name]"
 :title="new Date(props.value).toISOString() + ' (UTC)'">{{
@@ -49,7 +51,9 @@ def _row(number: int, cells: Values) -> dict[str, Any]:
         "id": number,
         **{str(column): None if cell == "" else cell for column, cell in enumerate(plain)},
         "texts": list(map(text_of, plain)),
-        "times": {column: True for column, cell in enumerate(plain) if isinstance(cell, Instant) and cell >= 0},
+        "times": {
+            column: True for column, cell in enumerate(plain) if isinstance(cell, Instant) and 0 <= cell <= LAST_MS
+        },
         "links": {column: cell.url for column, cell in enumerate(cells) if isinstance(cell, Link)},
     }
 

@@ -158,7 +158,5 @@ def _document(index: "IndexShape", target_name: str, traces: "tuple[Trace, ...]"
         "pages": index.pages,
         "warm_pages": list(index.warm_pages),
         "target": target_name,
-        "searches": [
-            {"name": each.name, "pages": each.pages, "slots": each.slots, "lower": each.lower} for each in traces
-        ],
+        "searches": [each._asdict() for each in traces],
     }
