@@ -50,11 +50,6 @@ def decoder_of(keys: Decoder, values: Decoder) -> RecordDecoder:
     return lambda key, value: (None if key is None else keys(key), None if value is None else values(value))
 
 
-def decode_string(data: bytes) -> str:
-    """Decode UTF-8; other bytes become U+FFFD."""
-    return data.decode("utf-8", errors="replace")
-
-
 def _number_of(size_bytes: int) -> Decoder:
     def decode(data: bytes) -> str:
         if len(data) != size_bytes:
@@ -84,7 +79,7 @@ def _undecoded(data: bytes) -> str:
 
 
 DECODERS: dict[str, Decoder] = {
-    "string": decode_string,
+    "string": lambda data: data.decode("utf-8", errors="replace"),
     "integer": _number_of(4),
     "long": _number_of(8),
     "hex": lambda data: data.hex(),

@@ -112,7 +112,7 @@ def list_acls(
     """List the rules, or those that all these options fit."""
     wanted = chosen(principal, operation, resources)
     acls = run_access(data_dir, lambda admin: admin.describe_acls(is_matching=is_matching, **wanted))
-    print_result(acls, lambda: rule_table(acls))
+    print_result(acls, lambda: table(HEADINGS, list(map(rule_row, acls))))
 
 
 @click.command()
@@ -132,28 +132,20 @@ def check(principal: str, operation: str, resources: list[Resource]) -> None:
         raise Exit(FAILED)
 
 
-def rule_table(acls: "Sequence[Acl]") -> None:
-    """Print the rules."""
-    table(HEADINGS, list(map(rule_row, acls)))
-
-
 def note_each(done: str, acls: "Sequence[Acl]") -> None:
     for acl in acls:
         note(f"{done}: {text_of(acl)}")
 
 
 def rule_row(acl: "Acl") -> tuple[str, ...]:
-    return acl.resource_type, f"{acl.name}{'…' if acl.is_prefix else ''}", acl.principal, _verb(acl), acl.operation
+    name = f"{acl.name}{'…' if acl.is_prefix else ''}"
+    return acl.resource_type, name, acl.principal, "allow" if acl.is_allowed else "deny", acl.operation
 
 
 def text_of(acl: "Acl") -> str:
     """Return the rule in words: "allow User:alice read on topic orders"."""
-    named = f"{acl.resource_type} {acl.name}{'…' if acl.is_prefix else ''}"
-    return f"{_verb(acl)} {acl.principal} {acl.operation} on {named.strip()}"
-
-
-def _verb(acl: "Acl") -> str:
-    return "allow" if acl.is_allowed else "deny"
+    resource_type, name, principal, verb, operation = rule_row(acl)
+    return f"{verb} {principal} {operation} on {resource_type} {name}".strip()
 
 
 @click.command()
@@ -218,7 +210,7 @@ def delete(
         raise click.BadParameter("say which rules to remove, for example --principal or --topic")
     if must_ask(is_certain=is_certain):
         found = run_admin(lambda admin: admin.describe_acls(**wanted))
-        rule_table(found)
+        table(HEADINGS, list(map(rule_row, found)))
         confirm(f"Delete {counted(len(found), 'rule')}?", "the rules were not deleted", is_certain=not found)
     acls = run_admin(lambda admin: admin.delete_acls(**wanted))
     print_result(acls, lambda: note_each("deleted", acls) if acls else note("no rule fits"))
