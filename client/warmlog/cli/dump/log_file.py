@@ -23,8 +23,6 @@ from warmlog_protocol.batch.control import read_control_type, read_end_txn_marke
 from warmlog_protocol.batch.header import SEQUENCE_MASK
 from warmlog_protocol.errors import CorruptBatch
 
-LOG_SUFFIX = ".log"
-
 
 def base_offset_of(path: Path) -> int:
     """Return the offset in the name of a segment's file. CommandFailed for another kind of name."""

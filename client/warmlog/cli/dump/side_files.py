@@ -15,7 +15,7 @@ from warmlog.cli.dump.findings import (
     TIMESTAMP_MISMATCH,
     Findings,
 )
-from warmlog.cli.dump.log_file import LOG_SUFFIX, base_offset_of, batch_at, headers_of, open_segment_file
+from warmlog.cli.dump.log_file import base_offset_of, batch_at, headers_of, open_segment_file
 from warmlog.cli.dump.view import View
 from warmlog.cli.terminal.output import remark
 from warmlog_broker.storage.directory.leader_epochs import read_epochs
@@ -28,10 +28,9 @@ from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.producer.producer_state import ProducerEntry
 from warmlog_broker.storage.producer.snapshots import unpack_snapshot
 from warmlog_broker.storage.segment.file_records import FileRecords
+from warmlog_broker.storage.segment.segment_files import LOG_KIND, OFFSET_INDEX_KIND
 from warmlog_protocol.batch.header import NO_OFFSET, NO_TIMESTAMP
 from warmlog_protocol.errors import CorruptBatch, StorageError
-
-INDEX_SUFFIX = ".index"
 
 
 def dump_offset_index(path: Path, view: View, findings: Findings) -> Iterator[str]:
@@ -54,7 +53,7 @@ def dump_time_index(path: Path, view: View, findings: Findings) -> Iterator[str]
     with ExitStack() as stack:
         time_index = stack.enter_context(_open(TimeIndex, path))
         log = _open_log(path, stack, findings)
-        index_path = path.with_suffix(INDEX_SUFFIX)
+        index_path = path.with_suffix(OFFSET_INDEX_KIND)
         index = stack.enter_context(_open(OffsetIndex, index_path)) if index_path.exists() else None
         previous_ms = NO_TIMESTAMP
         for entry in time_index:
@@ -68,7 +67,7 @@ def dump_time_index(path: Path, view: View, findings: Findings) -> Iterator[str]
 
 def check_sanity(path: Path) -> Iterator[str]:
     """Make only the check that decides at a start whether an index is rebuilt. Raises CorruptIndex."""
-    is_offset_index = path.suffix == INDEX_SUFFIX
+    is_offset_index = path.suffix == OFFSET_INDEX_KIND
     with _open(OffsetIndex, path) if is_offset_index else _open(TimeIndex, path) as index:
         if is_offset_index and not index.entries:
             yield f"{path} is empty."
@@ -114,7 +113,7 @@ def _check_time_entry(
 
 
 def _open_log(path: Path, stack: ExitStack, findings: Findings) -> FileRecords | None:
-    log_path = path.with_suffix(LOG_SUFFIX)
+    log_path = path.with_suffix(LOG_KIND)
     try:
         return stack.enter_context(closing(open_segment_file(log_path)))
     except FileNotFoundError:
