@@ -196,12 +196,10 @@ def _advised() -> Iterator[None]:
         raise advised(error) from None
 
 
-def _show_version(context: click.Context, _: click.Parameter, is_asked_for: bool) -> None:
-    if is_asked_for and not context.resilient_parsing:
-        from warmlog.cli.commands.about import print_version
+def _version(_: click.Context) -> str:
+    from warmlog.cli.commands.about import version_text
 
-        print_version()
-        context.exit()
+    return version_text()
 
 
 def _connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -225,15 +223,7 @@ def _connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
-@click.option(
-    "--version",
-    "-V",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Print the version.",
-)
+@click.custom_version_option(_version, "--version", "-V", help="Print the version.")
 @click.option("--debug", "is_debug", is_flag=True, help=f"Show the traceback of a failure (also {DEBUG_VARIABLE}=1).")
 @click.option("--broker", metavar="HOST:PORT", help="The broker, for commands that connect to one.")
 @click.option("--profile", metavar="NAME", help=f"A table of the client profile (also {PROFILE_VARIABLE}=NAME).")

@@ -16,14 +16,14 @@ COMPLETION_VARIABLE = "_WARMLOG_COMPLETE"
 @click.command()
 def version() -> None:
     """Print the version."""
-    print_version()
+    line(version_text())
 
 
-def print_version() -> None:
-    """Print the program's name and version."""
+def version_text() -> str:
+    """Return the program's name and version."""
     from warmlog_transport.options import client_version
 
-    line(f"warmlog {client_version()}")
+    return f"warmlog {client_version()}"
 
 
 @click.command()
