@@ -1,8 +1,9 @@
 """What happens to a replica, and what it asks its shell to do: values without methods.
 
-A shell carries actions out in their order, and reports each that takes time by an event. If it cannot append, it
-leaves out the actions that follow, and reports `NotAppended`; what else it cannot do is a failure. So the bounds that a
-replica has of its log are always those of the log.
+A shell first takes over the role: one that begins to lead begins the epoch at the end of its log, and one that ceases
+to refuses what waits. Then it carries the actions out in their order, and reports each that takes time by an event. If
+it cannot append, it leaves out the actions that follow, and reports `NotAppended`; what else it cannot do is a failure.
+So the bounds that a replica has of its log are always those of the log.
 """
 
 from collections.abc import Mapping
@@ -179,7 +180,7 @@ class NotAppended(msgspec.Struct, frozen=True):
 
 
 class Produced(msgspec.Struct, frozen=True):
-    """This broker has appended as the leader."""
+    """This broker has appended as the leader, and flushes it."""
 
     end: int
 
@@ -286,19 +287,11 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Append the batches of the answer that has just come, as a follower."""
-
-    answer: Answer
+    """Append the batches of the answer that has just come, as a follower, and have them flushed."""
 
 
 class Flush(msgspec.Struct, frozen=True):
-    """Make what is appended durable; the shell reports `Flushed`."""
-
-
-class BeginEpoch(msgspec.Struct, frozen=True):
-    """Note that an epoch begins at the end of the log."""
-
-    epoch: int
+    """Make what the log has durable; the shell reports `Flushed`."""
 
 
 class Truncate(msgspec.Struct, frozen=True):
@@ -330,14 +323,6 @@ class RaiseStart(msgspec.Struct, frozen=True):
     start: int
 
 
-class FailWaiting(msgspec.Struct, frozen=True):
-    """Refuse what waits to be committed, and unload coordinators: this broker does not lead any more."""
-
-
-class Load(msgspec.Struct, frozen=True):
-    """Let coordinators read the log: all that is in it is committed up to the start of this broker's epoch."""
-
-
 class Register(msgspec.Struct, frozen=True):
     """Register under a new broker epoch, so that fetches of this one count no more; reported by `SessionsSeen`."""
 
@@ -359,6 +344,5 @@ class Alarm(msgspec.Struct, frozen=True):
 
 
 Action = (
-    Write | Send | Hold | Append | Flush | BeginEpoch | Truncate | Empty | Commit | RaiseStart | FailWaiting | Load
-    | Register | ReadRecord | Obey | Alarm
-)  # fmt: skip
+    Write | Send | Hold | Append | Flush | Truncate | Empty | Commit | RaiseStart | Register | ReadRecord | Obey | Alarm
+)

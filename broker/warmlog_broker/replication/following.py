@@ -126,8 +126,7 @@ def _agreed(turn: Turn, event: ev.Answered) -> None:
             epochs = alignment.with_epoch(epochs, epoch, start)
         turn.move(end=event.next_offset)
         turn.replica.log = alignment.with_epochs(turn.replica.log, epochs)
-        turn.do(ev.Append(answer))
-        turn.do(ev.Flush())
+        turn.do(ev.Append())
     send_fetch(turn)
 
 

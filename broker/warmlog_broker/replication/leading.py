@@ -24,16 +24,13 @@ def lead(turn: Turn) -> None:
     if replica.obeyed != replica.record.recovering:
         replica.obeyed = replica.record.recovering
         turn.do(ev.Obey(replica.obeyed))
-    turn.do(ev.BeginEpoch(replica.epoch))
     turn.do(ev.Flush())
     advance(turn)
 
 
 def resign(turn: Turn) -> None:
     """Lead no more: whatever flush ends now commits nothing."""
-    if turn.replica.leading is not None:
-        turn.replica.leading = None
-        turn.do(ev.FailWaiting())
+    turn.replica.leading = None
 
 
 def maximal_isr(replica: Replica) -> frozenset[int]:
@@ -42,16 +39,13 @@ def maximal_isr(replica: Replica) -> frozenset[int]:
 
 
 def advance(turn: Turn) -> None:
-    """Commit what all members have flushed, and go on with what waits for that."""
+    """Commit what all members have flushed."""
     replica, leading = turn.replica, turn.replica.leading
     assert leading is not None
     offset = followers.committed(replica.record, maximal_isr(replica), leading.followers, replica.node, replica.log)
     if offset > replica.log.high_watermark:
         turn.move(high_watermark=offset)
         turn.do(ev.Commit(offset))
-    if not leading.is_loaded and is_known(replica):
-        turn.change(is_loaded=True)
-        turn.do(ev.Load())
 
 
 def is_known(replica: Replica) -> bool:

@@ -48,7 +48,8 @@ class Leading(msgspec.Struct, frozen=True):
     """What a leader knows in its epoch."""
 
     epoch_start: int
-    """What the leaders before it have committed ends at or before this offset."""
+    """What the leaders before it have committed ends at or before this offset: until its high watermark has reached it,
+    it does not know what is committed."""
     began_ms: int
     own: Follower
     """The progress of its own flushes."""
@@ -56,8 +57,6 @@ class Leading(msgspec.Struct, frozen=True):
     read_ms: int = events.NEVER
     """When the last linearizable read began that has shown it to lead."""
     asked_read_ms: int = events.NEVER
-    is_loaded: bool = False
-    """Whether its high watermark has reached `epoch_start`: it does not know what is committed before that."""
     hand_over_ms: int | None = None
     """Since when it hands over: it takes no produce requests."""
     hand_over_to: int | None = None

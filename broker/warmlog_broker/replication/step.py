@@ -130,7 +130,6 @@ def _not_appended(turn: Turn, event: ev.NotAppended) -> None:
 def _produced(turn: Turn, event: ev.Produced) -> None:
     assert turn.replica.leading is not None, "only a leader appends what it is sent by producers"
     turn.move(end=event.end)
-    turn.do(ev.Flush())
 
 
 def _flushed(turn: Turn, event: ev.Flushed) -> None:

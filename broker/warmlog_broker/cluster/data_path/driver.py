@@ -402,7 +402,7 @@ class Driver:
         self.replica, actions = step(self.replica, event, now_ms)
         self._take_role()
         for action in actions:
-            if not self._perform(action, event):
+            if not self._perform(action):
                 break
 
     def _take_role(self) -> None:
@@ -448,7 +448,7 @@ class Driver:
         self._work()
         return self.replica.log.high_watermark
 
-    def _perform(self, action: ev.Action, event: ev.Event) -> bool:
+    def _perform(self, action: ev.Action) -> bool:
         """Carry out one action; return False if those after it are to be left out."""
         shell = self._shell
         match action:
@@ -462,15 +462,12 @@ class Driver:
             case ev.Append():
                 return self._append()
             case ev.Flush():
-                # Who has appended has asked for the flush, or for one within flush.ms: see `Partition`.
-                if not isinstance(event, (ev.Produced, ev.Answered)) and self.partition.disk is not None:
+                if self.partition.disk is not None:
                     self.partition.disk.flush_soon(self.partition)
             case ev.Commit():
                 self.partition.advance()
             case ev.Truncate() | ev.Empty() | ev.RaiseStart():
                 self._change_log(action)
-            case ev.BeginEpoch() | ev.FailWaiting() | ev.Load():
-                pass  # the role of the partition has changed: `Partition` and the coordinators see to it
             case _:
                 self._ask(action)
         return True

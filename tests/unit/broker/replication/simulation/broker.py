@@ -373,6 +373,7 @@ class FakeBroker:
             entry = Entry(replica.epoch, producer, sequence, key, is_tombstone)
             offset = disk.append(entry)
             self.world.truth.appended(self, entry, offset)
+            self._flush()
             self.do(ev.Produced(disk.end))
         self.waiting.append(Waiting(offset, producer, sequence))
         self._commit_waiting()
@@ -396,7 +397,9 @@ class FakeBroker:
         """Let the replica take its turn, and carry out what follows."""
         self.later.append(event)
         while self.later and self.replica is not None:
-            self.replica, actions = step(self.replica, self.later.pop(0), self.world.now_ms)
+            before = self.replica
+            self.replica, actions = step(before, self.later.pop(0), self.world.now_ms)
+            self._take_role(before, self.replica)
             for action in actions:
                 if isinstance(action, ev.Append) and not self._append():
                     break
@@ -404,6 +407,7 @@ class FakeBroker:
             if self.disk is not None and any(isinstance(action, ev.RaiseStart) for action in actions):
                 # After what came with it is appended: a broker raises the start in a task.
                 self.later.append(ev.StartRaised(self.disk.start, self.disk.epochs.entries))
+            self._load()
         if self.replica is not None:
             self._answer_held()
             self._answer_questions()
@@ -411,6 +415,28 @@ class FakeBroker:
                 self.world.truth.delete(self.topic_id, self.deleting)
                 self.deleting = 0
             self.world.truth.check_broker(self)
+
+    def _take_role(self, before: Replica, now: Replica) -> None:
+        """Begin to lead, or cease to."""
+        led, leads = (each.epoch if each.role is Role.LEADING else None for each in (before, now))
+        if leads == led:
+            return
+        if led is not None:
+            self.deleting = 0
+            self.waiting.clear()
+            self.questions.clear()
+            self.applied = None
+            self.held.clear()
+        if leads is not None:
+            assert self.disk is not None
+            self.world.truth.leads(self, leads)
+            self.disk.begin_epoch(leads)
+
+    def _load(self) -> None:
+        """Let the coordinator read the log once it is known what the leaders before have committed."""
+        replica = self.replica
+        if self.applied is None and replica is not None and replica.leading is not None and leading.is_known(replica):
+            self.applied = max(replica.leading.epoch_start, replica.log.high_watermark)
 
     def _perform(self, action: ev.Action) -> None:
         disk, replica, world = self.disk, self.replica, self.world
@@ -423,15 +449,6 @@ class FakeBroker:
                 world.send(self.node, to, (self.topic_id, message, list[Entry | None]()))
             case ev.Hold(fetch):
                 self.held[fetch.node] = (fetch, world.now_ms)
-            case ev.FailWaiting():
-                self.deleting = 0
-                self.waiting.clear()
-                self.questions.clear()
-                self.applied = None
-                self.held.clear()
-            case ev.Load():
-                assert replica.leading is not None
-                self.applied = max(replica.leading.epoch_start, disk.high_watermark)
             case ev.Register():
                 self.register(is_first=False)
             case ev.ReadRecord():
@@ -451,6 +468,7 @@ class FakeBroker:
         disk.copies += 1
         if self.world.seed % SEEDS_WITH_FULL_DISKS or disk.copies % COPIES_UNTIL_FULL:
             disk.append_copy(self.incoming)
+            self._flush()
             return True
         taken = self.incoming[: len(self.incoming) // 2]
         while taken and taken[-1] is None:
@@ -463,9 +481,6 @@ class FakeBroker:
         match action:
             case ev.Flush():
                 self._flush()
-            case ev.BeginEpoch(epoch):
-                self.world.truth.leads(self, epoch)
-                disk.begin_epoch(epoch)
             case ev.Truncate(end):
                 self._later_cut(lambda: disk.cut(end), end)
             case ev.Empty(start, removed_below, base):
