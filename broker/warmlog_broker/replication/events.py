@@ -16,6 +16,7 @@ from warmlog_broker.replication.record import Nodes, PartitionRecord
 
 NEVER = -1_000_000_000
 """A time before all others, in milliseconds."""
+NO_DIVERGENCE = Diverging(-1, -1)
 
 
 class Times(msgspec.Struct, frozen=True):
@@ -101,7 +102,7 @@ class Answer(msgspec.Struct, frozen=True):
     leader_epoch: int
     offset: int
     verdict: Verdict
-    diverging: Diverging = Diverging(-1, -1)
+    diverging: Diverging = NO_DIVERGENCE
     high_watermark: int = 0
     log_start: int = 0
     sent_ms: int = 0

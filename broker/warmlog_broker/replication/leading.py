@@ -62,7 +62,7 @@ def fetched(turn: Turn, fetch: ev.Fetch) -> None:
         return
     known = leading.followers.get(fetch.node)
     if known is not None and fetch.broker_epoch < known.broker_epoch:
-        _refuse(turn, fetch)
+        turn.do(ev.Send(fetch.node, refusal(fetch)))
         return
     if known is not None and has_gone_back(known, fetch):
         if fetch.node in replica.record.eligible:
@@ -98,13 +98,12 @@ def _take_out(turn: Turn, fetch: ev.Fetch) -> None:
     """Take a replica that has lost something out of the sets: it may come back with what it fetches from now on."""
     if turn.replica.proposal is None:
         turn.propose(Shrink(frozenset((fetch.node,)), lost=True))
-    _refuse(turn, fetch)
+    turn.do(ev.Send(fetch.node, refusal(fetch)))
 
 
-def _refuse(turn: Turn, fetch: ev.Fetch) -> None:
-    """Let a follower fetch again after a while, whose fetch agrees but does not count."""
-    refused = replace(answer(turn.replica, fetch, turn.now_ms), verdict=ev.Verdict.REFUSED)
-    turn.do(ev.Send(fetch.node, refused))
+def refusal(fetch: ev.Fetch) -> ev.Answer:
+    """Return the answer to a fetch that does not count: the follower fetches again after a while."""
+    return ev.Answer(fetch.number, fetch.leader_epoch, fetch.offset, ev.Verdict.REFUSED)
 
 
 def judge(replica: Replica, fetch: ev.Fetch) -> ev.Verdict:
@@ -141,15 +140,13 @@ def must_refill(replica: Replica, fetch: ev.Fetch) -> bool:
 
 def answer(replica: Replica, fetch: ev.Fetch, now_ms: int) -> ev.Answer:
     """Return the answer to a fetch as of now; batches from its offset on go with it if the logs agree."""
-    verdict = judge(replica, fetch)
     log = replica.log
-    diverging = alignment.divergence(log, fetch.offset, fetch.last_epoch, fetch.log_start)
     return ev.Answer(
         number=fetch.number,
         leader_epoch=fetch.leader_epoch,
         offset=fetch.offset,
-        verdict=verdict,
-        diverging=diverging if diverging is not None else alignment.Diverging(-1, -1),
+        verdict=judge(replica, fetch),
+        diverging=alignment.divergence(log, fetch.offset, fetch.last_epoch, fetch.log_start) or ev.NO_DIVERGENCE,
         high_watermark=log.high_watermark,
         log_start=log.start,
         sent_ms=now_ms,
@@ -222,7 +219,7 @@ def improve(turn: Turn) -> None:
 def _reassign(turn: Turn, target: Nodes | None) -> None:
     step = reassignment.next_step(turn.replica.record, target, turn.replica.sessions)
     if isinstance(step, HandOver):
-        ask_hand_over(turn, step.to)
+        hand_over_asked(turn, ev.HandOverAsked(step.to))
     elif step is not None:
         turn.propose(step)
 
@@ -243,14 +240,10 @@ def target_set(turn: Turn, event: ev.TargetSet) -> None:
 
 
 def hand_over_asked(turn: Turn, event: ev.HandOverAsked) -> None:
-    ask_hand_over(turn, event.to)
-
-
-def ask_hand_over(turn: Turn, to: int | None) -> None:
     """Begin to hand over: producers wait for the next leader from now on."""
     leading = turn.replica.leading
     if leading is not None and leading.hand_over_ms is None and turn.replica.record.isr != (turn.replica.node,):
-        turn.change(hand_over_ms=turn.now_ms, hand_over_to=to)
+        turn.change(hand_over_ms=turn.now_ms, hand_over_to=event.to)
         improve(turn)
 
 
@@ -281,7 +274,7 @@ def ticked(turn: Turn) -> None:
     own, times = followers.progressed(leading.own, replica.log.end, turn.now_ms), replica.times
     turn.change(own=own)
     if is_stuck(own, turn.now_ms, times.flush_ms):
-        ask_hand_over(turn, None)
+        hand_over_asked(turn, ev.HandOverAsked())
     improve(turn)
     needs_read = confirmed_ms(replica, turn.now_ms) < turn.now_ms - times.confirmation_ms // 2
     if needs_read and turn.now_ms - leading.asked_read_ms > times.confirmation_ms // 2:

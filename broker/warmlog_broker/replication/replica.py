@@ -146,6 +146,7 @@ class Turn:
 
     def refuse(self, reason: str) -> None:
         """Take no part any more, and tell the operator."""
+        self.replica.leading = None
         self.replica.role = Role.REFUSED
         self.replica.refused = reason
         self.do(events.Alarm(reason))

@@ -39,13 +39,11 @@ def see(turn: Turn, record: PartitionRecord, revision: int) -> None:
     replica, known = turn.replica, turn.replica.record
     replica.record, replica.revision, replica.proposal = record, revision, None
     if record.leader_epoch == known.leader_epoch and record.leader != known.leader:
-        leading.resign(turn)
         turn.refuse(
             f"the store has two leaders of the epoch {record.leader_epoch}: {known.leader}, and later {record.leader}"
         )
         return
     if record.leader_epoch < replica.log.latest_epoch:
-        leading.resign(turn)
         turn.refuse(
             f"the store has gone back: epoch {record.leader_epoch} of the record is older than"
             f" {replica.log.latest_epoch} of the log"
@@ -170,7 +168,6 @@ def _compacted(turn: Turn, event: ev.Compacted) -> None:
 
 def _failed(turn: Turn, event: ev.Failed) -> None:
     replica = turn.replica
-    leading.resign(turn)
     replica.fetch, replica.is_repairing = None, False
     replica.failed_in = replica.broker_epoch
     turn.refuse(event.reason)

@@ -87,7 +87,7 @@ class Answers:
         self._told.clear()
         self._sent.clear()
         for node, (fetch, _) in held.items():
-            self.say(node, ev.Answer(fetch.number, fetch.leader_epoch, fetch.offset, ev.Verdict.REFUSED))
+            self.say(node, leading.refusal(fetch))
 
     def look(self, replica: Replica, questions_ms: Collection[int], now_ms: int, *, is_deleting: bool) -> bool:
         """Answer what there is something to say to; return whether that has to be looked at again soon.

@@ -200,9 +200,7 @@ class Driver:
 
     def unanswered(self, fetch: ev.Fetch) -> None:
         """The fetch was not sent, or its connection is lost: it is sent again after a while."""
-        self.do(
-            ev.Answered(ev.Answer(fetch.number, fetch.leader_epoch, fetch.offset, ev.Verdict.REFUSED), fetch.offset)
-        )
+        self.do(ev.Answered(leading.refusal(fetch), fetch.offset))
 
     def partition_moved(self, partition: Partition) -> None:
         """As `ReadWaiter`: something was appended, or the state of the disk has changed."""

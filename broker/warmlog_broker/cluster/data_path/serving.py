@@ -19,6 +19,7 @@ from warmlog_broker.cluster.data_path.driver import Driver
 from warmlog_broker.cluster.records import PartitionKey
 from warmlog_broker.network.request import Deferred, MessageWithSlices, Response
 from warmlog_broker.replication import events as ev
+from warmlog_broker.replication import leading
 from warmlog_broker.replication.alignment import Diverging
 from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol import messages as m
@@ -168,7 +169,7 @@ class Serving:
                 session.asked[driver] = fetch.number
                 driver.do(fetch)
             else:
-                session.refused.append(_refusal(key, fetch))
+                session.refused.append(answer_message(key, Reply(leading.refusal(fetch))))
         if session.due or session.refused:
             return session.response()
         session.poll = _Poll(session, asyncio.get_running_loop().time() + POLL_S)
@@ -213,12 +214,6 @@ def _message(taken: Sequence[tuple[Driver, Reply]], refused: Sequence[m.ReplicaA
     slices = [*(reply.slices for _, reply in taken), *([] for _ in refused)]
     now_ms = int(asyncio.get_running_loop().time() * 1000)
     return MessageWithSlices(m.ReplicaFetchResponse([*answers, *refused], now_ms), slices)
-
-
-def _refusal(key: PartitionKey, fetch: ev.Fetch) -> m.ReplicaAnswer:
-    """Return the answer to a fetch of a partition that this broker does not serve, or not yet: it is asked again."""
-    answer = ev.Answer(fetch.number, fetch.leader_epoch, fetch.offset, ev.Verdict.REFUSED)
-    return answer_message(key, Reply(answer))
 
 
 def _read_through(slices: Sequence[FileSlice]) -> None:
