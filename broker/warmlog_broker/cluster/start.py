@@ -134,16 +134,15 @@ def _why_lost(
     known = stored.node.state.assignments.get(key.topic_id, {}).get(key.number)
     directory = None if known is None else known.hex()
     if partition is None or partition.log is None or partition.directory is None:
-        return lost(None, key.topic_id.hex(), directory, 0)
+        return lost(None, directory, 0)
     log, kept = partition.log, partition.directory.stored_state(name).offsets
     found = FoundLog(
-        topic_id=key.topic_id.hex(),
         directory=partition.directory.directory_id.bytes.hex(),
         end=log.log_end_offset,
         has_damage=bool(log.recovery_report.damage),
         may_lack_flushed=may_lack,
     )
-    return lost(found, key.topic_id.hex(), directory, kept.high_watermark)
+    return lost(found, directory, kept.high_watermark)
 
 
 async def change_records(etcd: Coordination, view: View, found: Iterable[Replica]) -> None:

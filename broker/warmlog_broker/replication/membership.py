@@ -3,7 +3,7 @@
 The order, of which nothing may be left out:
 
 1. Read what the store has about this broker, and the records that name it, at one revision; `compare`.
-2. Open the logs. Recovery takes the highest epoch that a batch may have from the records.
+2. Open the logs. Recovery takes a batch of an epoch above that of the record for damage, and cuts it.
 3. If a log has `lost` something, or the disks are old: delete the former registration of this broker, since fetches of
    before could bring the log into the in-sync set again.
 4. Make the change of each record, if there is one: `start_change`. Only then may anything be changed that shows the
@@ -72,7 +72,6 @@ def next_incarnation(marks: NodeMarks, stored: Mark) -> Mark:
 class FoundLog(msgspec.Struct, frozen=True):
     """A log as a start finds it."""
 
-    topic_id: str
     directory: str
     """Identity of the data directory."""
     end: int
@@ -82,15 +81,16 @@ class FoundLog(msgspec.Struct, frozen=True):
     """The topic has `write.caching`, and the stop was not clean."""
 
 
-def lost(found: FoundLog | None, topic_id: str, directory: str | None, high_watermark: int) -> str | None:
+def lost(found: FoundLog | None, directory: str | None, high_watermark: int) -> str | None:
     """Return why a log may lack what it has answered for, so that its replica is excluded; None if it lacks nothing.
 
-    `directory` is where the node file has the partition, which is noted before its first fetch: None if it never had
-    one, so it has answered for nothing. `high_watermark` is the one that was stored.
+    `found` is None for the log of a deleted topic of the same name, too. `directory` is where the node file has the
+    partition, which is noted before its first fetch: None if it never had one, so it has answered for nothing.
+    `high_watermark` is the one that was stored.
     """
     if directory is None:
         return None
-    if found is None or not is_log_of(found.topic_id, topic_id):
+    if found is None:
         return "there is no log of this topic"
     if found.directory != directory:
         return f"the log is in the directory {found.directory}, not in {directory}"
@@ -99,16 +99,6 @@ def lost(found: FoundLog | None, topic_id: str, directory: str | None, high_wate
     if found.end < high_watermark:
         return f"the log ends at {found.end}, before what was committed: {high_watermark}"
     return None
-
-
-def is_log_of(found_id: str, topic_id: str) -> bool:
-    """Return whether a log that was found under the name of a topic is of that topic, and not of a deleted one."""
-    return found_id == topic_id
-
-
-def max_leader_epoch(record: PartitionRecord) -> int:
-    """Return the highest epoch that a batch may have: recovery takes one above for damage, and cuts it."""
-    return record.leader_epoch
 
 
 def start_change(record: PartitionRecord, node: int, *, is_lost: bool, was_closed: bool) -> Exclude | Restart | None:

@@ -253,7 +253,7 @@ def a_candidate_goes_on_fetching(patch: pytest.MonkeyPatch) -> None:
 
 @rule("17")
 def a_log_is_found_by_name(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(membership, "is_log_of", lambda found_id, topic_id: True)
+    patch.setattr(FakeDisk, "is_of", lambda disk, topic_id: True)
 
 
 @rule("18")
@@ -302,7 +302,8 @@ def a_start_begins_an_epoch_in_each_log(patch: pytest.MonkeyPatch) -> None:
 
 @rule("21")
 def recovery_takes_an_old_epoch_for_the_highest(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(membership, "max_leader_epoch", lambda known: known.leader_epoch - 1)
+    recover = FakeDisk.recover
+    patch.setattr(FakeDisk, "recover", lambda disk, max_epoch: recover(disk, max_epoch - 1))
 
 
 @rule("22")
@@ -412,8 +413,8 @@ def a_replica_joins_with_what_was_deleted(patch: pytest.MonkeyPatch) -> None:
 def any_directory_will_do(patch: pytest.MonkeyPatch) -> None:
     lost = membership.lost
 
-    def lenient(found: membership.FoundLog | None, topic_id: str, directory: str | None, end: int) -> str | None:
-        return lost(found and replace(found, directory=directory or ""), topic_id, directory, end)
+    def lenient(found: membership.FoundLog | None, directory: str | None, end: int) -> str | None:
+        return lost(found and replace(found, directory=directory or ""), directory, end)
 
     patch.setattr(membership, "lost", lenient)
 

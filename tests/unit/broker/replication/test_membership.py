@@ -8,7 +8,7 @@ from warmlog_broker.replication.membership import Comparison, FoundLog, Mark, No
 from warmlog_broker.replication.record import Exclude, PartitionRecord, Restart
 
 RECORD = PartitionRecord(leader=1, leader_epoch=4, replicas=(1, 2, 3), isr=(1, 2), elr=(), min_isr=2)
-FOUND = FoundLog("t", "d", 20)
+FOUND = FoundLog("d", 20)
 MARKS = NodeMarks(Mark(3, 8), Mark(3, 7), 100)
 
 
@@ -41,17 +41,16 @@ def test_an_incarnation_is_above_all_that_were() -> None:
 
 
 def test_a_log_that_lacks_what_it_answered_for_is_lost() -> None:
-    assert mem.lost(FOUND, "t", "d", 20) is None
-    assert mem.lost(None, "t", None, 0) is None, "it never had a log"
-    assert mem.lost(None, "t", "d", 0) is not None
+    assert mem.lost(FOUND, "d", 20) is None
+    assert mem.lost(None, None, 0) is None, "it never had a log"
+    assert mem.lost(None, "d", 0) is not None
     for found in (
-        replace(FOUND, topic_id="deleted"),
         replace(FOUND, directory="another"),
         replace(FOUND, has_damage=True),
         replace(FOUND, may_lack_flushed=True),
         replace(FOUND, end=19),
     ):
-        assert mem.lost(found, "t", "d", 20) is not None
+        assert mem.lost(found, "d", 20) is not None
 
 
 def test_a_start_excludes_what_is_lost_and_gives_up_leadership() -> None:

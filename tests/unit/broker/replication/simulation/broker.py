@@ -18,7 +18,7 @@ from unit.broker.replication.simulation.values import (
     session_of,
 )
 from warmlog_broker.replication import events as ev
-from warmlog_broker.replication import leading, membership
+from warmlog_broker.replication import leading
 from warmlog_broker.replication.membership import Mark, NodeMarks
 from warmlog_broker.replication.replica import Replica, Role, accepts_appends
 from warmlog_broker.replication.step import step
@@ -197,7 +197,7 @@ class FakeBroker:
         """Serve the topic with this id. The log of one that was deleted goes."""
         if self.replica is not None:
             self.do(ev.RecordSeen(None, self.view_revision))
-        if self.disk is None or not membership.is_log_of(self.disk.topic_id, topic_id):
+        if self.disk is None or not self.disk.is_of(topic_id):
             self.make_log(topic_id)
         assert self.disk is not None
         self.disk.topic_id = topic_id

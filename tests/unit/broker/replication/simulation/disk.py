@@ -51,6 +51,10 @@ class FakeDisk:
     def bounds(self) -> Log:
         return Log(self.start, self.end, self.flushed, self.high_watermark, self.epochs.entries, self.truncations)
 
+    def is_of(self, topic_id: str) -> bool:
+        """Return whether the log is of this topic, and not of a deleted one of its name."""
+        return self.topic_id == topic_id
+
     def copy(self) -> "FakeDisk":
         other = FakeDisk(self.topic_id, self.directory)
         other.__dict__.update(self.__dict__)

@@ -42,7 +42,7 @@ class Start:
         high_watermark = broker.disk.stored_high_watermark if broker.disk is not None else 0
         self._recover(item.value)
         directory = broker.directories.get(self._topic_id)
-        self._why = membership.lost(self._found(), self._topic_id, directory, high_watermark)
+        self._why = membership.lost(self._found(), directory, high_watermark)
         self._is_lost = self._why is not None or comparison is Comparison.DISKS_ARE_OLD
         if self._is_lost:
             broker.unregister(self._reread)
@@ -53,14 +53,14 @@ class Start:
         """Open the log, if there is one."""
         broker = self._broker
         if broker.disk is not None:
-            broker.disk.recover(membership.max_leader_epoch(record))
+            broker.disk.recover(record.leader_epoch)
             broker.world.truth.changed(broker, broker.disk.end)
 
     def _found(self) -> membership.FoundLog | None:
         disk = self._broker.disk
-        if disk is None:
+        if disk is None or not disk.is_of(self._topic_id):
             return None
-        return membership.FoundLog(disk.topic_id, disk.directory, disk.end, disk.is_known_damaged)
+        return membership.FoundLog(disk.directory, disk.end, disk.is_known_damaged)
 
     def _change(self, item: Item) -> None:
         """Make the changes of a start to the record, one after the other. Then what is lost may be replaced."""
