@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from warmlog_broker.cluster.data_path.driver import Driver
+from warmlog_broker.cluster.data_path.driver import Driver, Node
 from warmlog_broker.cluster.data_path.fetching import BetweenBrokers, Fetching
 from warmlog_broker.cluster.data_path.peers import Identity, PeerOptions, Peers
 from warmlog_broker.cluster.data_path.ports import OtherBrokers
-from warmlog_broker.cluster.data_path.replicas import Node, Replicas
+from warmlog_broker.cluster.data_path.replicas import Replicas
 from warmlog_broker.cluster.data_path.requests import ClusterRequests
 from warmlog_broker.cluster.data_path.serving import Serving
 from warmlog_broker.cluster.figures import Figures

@@ -10,13 +10,13 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
 from warmlog_broker.cluster.data_path.answers import Answers, Reply
 from warmlog_broker.cluster.data_path.log_facts import bounds_of, epochs_in, epochs_of
-from warmlog_broker.cluster.records import PartitionKey
+from warmlog_broker.cluster.records import PartitionKey, Records
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState, Role
 from warmlog_broker.replication import events as ev
@@ -27,6 +27,7 @@ from warmlog_broker.replication.replica import Replica, accepts_appends
 from warmlog_broker.replication.replica import Role as ReplicaRole
 from warmlog_broker.replication.step import step
 from warmlog_broker.runtime.clock import now_ms as wall_ms
+from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.storage.log.appender import CopiedBatch, UnexpectedAppendOffset
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.truncation import Cut
@@ -85,12 +86,29 @@ class Messages(Protocol):
         ...
 
 
+class Node(NamedTuple):
+    """This broker, and what its replicas need of its other parts."""
+
+    node: int
+    incarnation: int
+    threads: Executor
+    """For work that waits for the disk."""
+    checkpoint: Callable[[Partition], Coroutine[Any, Any, None]]
+    """Make the log start of a partition durable. OSError."""
+    register: Callable[[], None]
+    """Register again, under a new broker epoch."""
+    obeyed: Callable[[PartitionKey, str], None]
+    """Remember the nonce of a recovery."""
+    times: ev.Times = ev.Times()
+
+
 class Shell(Protocol):
     """What the replicas of one broker share: see `Replicas`."""
 
+    node: Node
+    records: Records
     messages: Messages
-    threads: Executor
-    """For work that waits for the disk."""
+    tasks: Tasks
     restless: "set[Driver]"
     """Those that have to look at the time often: the others are ticked once in a while."""
 
@@ -103,24 +121,8 @@ class Shell(Protocol):
 
     def now_ms(self) -> int: ...
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a task."""
-        ...
-
-    async def write(self, driver: "Driver", write: ev.Write) -> ev.Written: ...
-
     def read_soon(self) -> None:
         """Read all records, linearizably: each driver gets a `RecordSeen` with the time at which that began."""
-        ...
-
-    def register(self) -> None:
-        """Register this broker under a new broker epoch."""
-        ...
-
-    def obeyed(self, driver: "Driver", recovering: str) -> None: ...
-
-    async def checkpoint(self, partition: Partition) -> None:
-        """Make the log start durable. OSError."""
         ...
 
 
@@ -475,19 +477,19 @@ class Driver:
         shell = self._shell
         match action:
             case ev.Write():
-                shell.start(self._write(action))
+                shell.tasks.start(self._write(action))
             case ev.Register():
-                shell.register()
+                shell.node.register()
             case ev.ReadRecord():
                 shell.read_soon()
             case ev.Obey(recovering):
-                shell.obeyed(self, recovering)
+                shell.node.obeyed(self.key, recovering)
             case ev.Alarm(text):
                 _log.error("%s: %s", self.partition.key.directory_name, text)
 
     def _change_log(self, action: ev.Truncate | ev.Empty | ev.RaiseStart) -> None:
         """Cut the log, empty it or raise its start. A log that has failed stays as it is until a restart."""
-        log, start = self._log, self._shell.start
+        log, start = self._log, self._shell.tasks.start
         if log is None:
             return
         match action:
@@ -514,7 +516,7 @@ class Driver:
     # --- what takes time ---------------------------------------------------------------------------------------------
 
     async def _write(self, write: ev.Write) -> None:
-        self.do(await self._shell.write(self, write))
+        self.do(await self._shell.records.write(self.key, write))
 
     async def _cut(self, log: Log, begin: Callable[[], Cut | None]) -> None:
         """Cut the log; if the disk fails, the partition is offline, and its state tells it."""
@@ -522,9 +524,9 @@ class Driver:
         try:
             cut = begin()
             if cut is not None:
-                await in_thread(self._shell.threads, cut.write_down)
+                await in_thread(self._shell.node.threads, cut.write_down)
                 log.truncation.carry_out(cut, wall_ms())
-                await in_thread(self._shell.threads, cut.sync)
+                await in_thread(self._shell.node.threads, cut.sync)
                 log.truncation.end(cut)
         except CorruptBatch as error:
             self.do(ev.Cut(bounds_of(log, self.partition)))
@@ -544,7 +546,7 @@ class Driver:
         while self.replica.raising_start == offset and self._log is log:
             try:
                 log.bounds.raise_log_start(offset)
-                await self._shell.checkpoint(self.partition)
+                await self._shell.node.checkpoint(self.partition)
             except (OSError, ApiError) as error:
                 self.partition.complain(f"the log start is not on disk: {error}")
                 await asyncio.sleep(self.replica.times.retry_ms / 1000)
@@ -590,7 +592,7 @@ class Driver:
         try:
             reply = self._answers.take(node, self.replica, self._log, max_bytes, self._shell.now_ms())
         except LostIndex as error:
-            self._shell.start(self._rebuild(error, node))
+            self._shell.tasks.start(self._rebuild(error, node))
         except (DamagedLog, CorruptBatch, OSError) as error:
             self.partition.unreadable(error)
         except ApiError as error:
@@ -604,7 +606,7 @@ class Driver:
     async def _rebuild(self, lost: LostIndex, node: int) -> None:
         """Have an index rebuilt that a follower's fetch needs, and answer then."""
         try:
-            await asyncio.shield(asyncio.wrap_future(lost.rebuild.begin(self._shell.threads)))
+            await asyncio.shield(asyncio.wrap_future(lost.rebuild.begin(self._shell.node.threads)))
         except (OSError, MemoryError) as error:
             _log.error("an index cannot be rebuilt: %s", error)
         finally:

@@ -2,12 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Executor
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple
 
-from warmlog_broker.cluster.data_path.driver import TICK_MS, Driver, Messages
+from warmlog_broker.cluster.data_path.driver import TICK_MS, Driver, Messages, Node
 from warmlog_broker.cluster.data_path.log_facts import bounds_of
 from warmlog_broker.cluster.records import PartitionKey, Records, Seen
 from warmlog_broker.etcd.coordination import CoordinationError
@@ -31,21 +29,6 @@ QUIET_S = 0.2
 _log = logging.getLogger(__name__)
 
 
-class Node(NamedTuple):
-    """This broker, and what its replicas need of its other parts."""
-
-    node: int
-    incarnation: int
-    threads: Executor
-    checkpoint: Callable[[Partition], Coroutine[Any, Any, None]]
-    """Make the log start of a partition durable. OSError."""
-    register: Callable[[], None]
-    """Register again, under a new broker epoch."""
-    obeyed: Callable[[PartitionKey, str], None]
-    """Remember the nonce of a recovery."""
-    times: ev.Times = ev.Times()
-
-
 class Replicas:
     """All replicas on this broker. It is the `Shell` of their drivers.
 
@@ -54,19 +37,18 @@ class Replicas:
 
     def __init__(self, node: Node, records: Records, messages: Messages) -> None:
         self.node = node
-        self.threads = node.threads
+        self.records = records
         self.messages = messages
+        self.tasks = Tasks()
         self.restless: set[Driver] = set()
         self.resting: set[Driver] = set()
         self._has_restless = asyncio.Event()
         self.sessions: ev.Sessions = {}
-        self._records = records
         self._loop = asyncio.get_running_loop()
         self._drivers: dict[PartitionKey, Driver] = {}
         self._seen: dict[PartitionKey, Seen] = {}
         """The latest records, also of partitions that are not served yet."""
         self._broker_epoch = 0
-        self._tasks = Tasks()
         self._ticking: asyncio.Task[None] | None = None
         self._ticked = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
@@ -99,7 +81,7 @@ class Replicas:
             each.cancel()
         if ended:
             await asyncio.wait(ended)
-        await self._tasks.finish(1.0)
+        await self.tasks.finish(1.0)
 
     async def hand_over(self, timeout_s: float) -> None:
         """Hand over all that this broker leads, as far as others can lead it, and tell the next leaders how far it is.
@@ -149,12 +131,6 @@ class Replicas:
     def now_ms(self) -> int:
         return int(self._loop.time() * 1000)
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.start(work)
-
-    async def write(self, driver: Driver, write: ev.Write) -> ev.Written:
-        return await self._records.write(driver.key, write)
-
     def read_soon(self) -> None:
         self._is_read_due = True
         if self._reading is None or self._reading.done():
@@ -166,7 +142,7 @@ class Replicas:
             self._is_read_due = False
             began_ms = self.now_ms()
             try:
-                records = await self._records.read()
+                records = await self.records.read()
             except CoordinationError as error:
                 _log.warning("the records of partitions cannot be read: %s", error)
                 return
@@ -175,15 +151,6 @@ class Replicas:
                     continue
                 if driver.replica.leading is not None or seen.revision > driver.replica.revision:
                     driver.do(ev.RecordSeen(seen.record, seen.revision, began_ms))
-
-    def register(self) -> None:
-        self.node.register()
-
-    def obeyed(self, driver: Driver, recovering: str) -> None:
-        self.node.obeyed(driver.key, recovering)
-
-    async def checkpoint(self, partition: Partition) -> None:
-        await self.node.checkpoint(partition)
 
     def is_restless(self, driver: Driver) -> None:
         self.restless.add(driver)

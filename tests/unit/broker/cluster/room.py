@@ -8,8 +8,8 @@ from pathlib import Path
 from uuid import UUID
 
 from fake_coordination import FakeCoordination
-from warmlog_broker.cluster.data_path.driver import Driver
-from warmlog_broker.cluster.data_path.replicas import Node, Replicas
+from warmlog_broker.cluster.data_path.driver import Driver, Node
+from warmlog_broker.cluster.data_path.replicas import Replicas
 from warmlog_broker.cluster.keys import Keys
 from warmlog_broker.cluster.records import PartitionKey, Records, Seen
 from warmlog_broker.etcd.coordination import Delete, Put, prefix_end
