@@ -116,9 +116,6 @@ class Shell(Protocol):
         """Add one to `restless`, from the next tick on."""
         ...
 
-    resting: "set[Driver]"
-    """Those that were found at rest. Nothing has happened to them since, as far as all brokers are heard."""
-
     def now_ms(self) -> int: ...
 
     def read_soon(self) -> None:
@@ -159,6 +156,8 @@ class Driver:
         self._ticked: Replica | None = None
         """The replica as the last tick has left it: `replica` is another one once anything has happened."""
         self._ticked_ms = ev.NEVER
+        self.is_resting = False
+        """Whether it was found at rest: nothing has happened to it since, as far as all brokers are heard."""
         self.partition_moved(partition)
 
     @property
@@ -230,7 +229,7 @@ class Driver:
         """Tell the replica that time has passed; with `may_rest` not if it is at rest."""
         now_ms, time = self._shell.now_ms(), self._time()
         if may_rest and self._is_at_rest(time, now_ms):
-            self._shell.resting.add(self)
+            self.is_resting = True
             return
         self._ticked_ms = now_ms
         self.do(time)
@@ -244,10 +243,6 @@ class Driver:
         log = self._log
         is_old = age_ms >= replica.times.lag_ms * 3 // 4  # its followers must not seem to lag
         return is_old or log is None or log.log_start_offset != replica.log.start
-
-    def stir(self) -> None:
-        """Look again whether it is at rest."""
-        self._shell.resting.discard(self)
 
     def _time(self) -> ev.Ticked:
         messages, replica = self._shell.messages, self.replica
@@ -393,7 +388,7 @@ class Driver:
             self._take_turn(ev.Compacted(log.compaction.removed_below))
 
     def _take_turn(self, event: ev.Event) -> None:
-        self.stir()
+        self.is_resting = False
         now_ms = self._shell.now_ms()
         was_at_rest = self.replica is self._ticked and now_ms - self._ticked_ms > TICK_MS
         if was_at_rest and not isinstance(event, _TIMELESS):
@@ -598,8 +593,7 @@ class Driver:
         except ApiError as error:
             self.partition.complain(f"a follower's fetch failed: {error}")
         else:
-            if reply is not None:
-                self.stir()
+            self.is_resting = self.is_resting and reply is None
             return reply
         return None
 

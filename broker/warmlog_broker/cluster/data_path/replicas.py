@@ -41,7 +41,6 @@ class Replicas:
         self.messages = messages
         self.tasks = Tasks()
         self.restless: set[Driver] = set()
-        self.resting: set[Driver] = set()
         self._has_restless = asyncio.Event()
         self.sessions: ev.Sessions = {}
         self._loop = asyncio.get_running_loop()
@@ -166,10 +165,11 @@ class Replicas:
             restless, drivers, now_ms = list(self.restless), list(self._drivers.values()), self.now_ms()
             ticked = [each for each in restless if count % RESTLESS_TICKS <= count - first or each.is_urgent]
             if now_ms - self.messages.all_heard_ms() >= self.node.times.unconfirmed_ms:
-                self.resting.clear()
+                for driver in drivers:
+                    driver.is_resting = False
             for number in range(max(first, count - IDLE_TICKS + 1), count + 1):
                 others = drivers[number % IDLE_TICKS :: IDLE_TICKS]
-                ticked += [each for each in others if each not in self.resting or each.must_tick(now_ms)]
+                ticked += [each for each in others if not each.is_resting or each.must_tick(now_ms)]
             async for driver in in_turns(ticked, TICKED_A_TURN):
                 driver.tick(may_rest=True)
             if count % LOOK_TICKS <= count - first:

@@ -153,7 +153,7 @@ class Serving:
         session = self._sessions.get(node)
         if session is None or session.connection < connection:
             for asked in () if session is None else session.asked:
-                asked.stir()
+                asked.is_resting = False
             session = self._sessions[node] = _Session(node, connection, self._threads)
         elif session.connection > connection:
             return m.ReplicaFetchResponse()  # what was on its way when the follower connected again
@@ -161,7 +161,7 @@ class Serving:
         for ended in request.ended:
             if (driver := self._find(PartitionKey(*astuple(ended)))) is not None:
                 session.asked.pop(driver, None)
-                driver.stir()
+                driver.is_resting = False
         session.echo_ms = max(session.echo_ms, request.echo_ms)
         for each in request.fetches:
             key, fetch = PartitionKey(each.topic_id, each.partition), fetch_of(node, each)

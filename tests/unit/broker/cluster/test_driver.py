@@ -213,21 +213,20 @@ async def test_a_replica_at_rest_is_left_alone_until_something_happens_or_a_brok
     await room.create(1, 2, 3)
     await room.produce(b"x")
     hear_all(room, monkeypatch)
-    resting = {node: room.brokers[node].resting for node in (1, 2)}
-    await room.until(lambda: room.driver(1) in resting[1] and room.driver(2) in resting[2])
+    await room.until(lambda: room.driver(1).is_resting and room.driver(2).is_resting)
     await room.produce(b"y", at=1)
-    assert not resting[1]
-    assert not resting[2]
-    await room.until(lambda: room.driver(1) in resting[1])
+    assert not room.driver(1).is_resting
+    assert not room.driver(2).is_resting
+    await room.until(lambda: room.driver(1).is_resting)
     assert room.driver(1).must_tick(room.brokers[1].now_ms() + TIMES.lag_ms)
-    await room.until(lambda: room.driver(2) in resting[2])
+    await room.until(lambda: room.driver(2).is_resting)
     assert not room.driver(2).must_tick(room.brokers[2].now_ms() + TIMES.lag_ms)
     assert room.driver(2).must_tick(room.brokers[2].now_ms() + 3 * TIMES.lag_ms)
     room.partitions[1].log.bounds.raise_log_start(1)
     await room.until(lambda: room.driver(1).replica.log.start == 1)
-    await room.until(lambda: room.driver(1) in resting[1])
+    await room.until(lambda: room.driver(1).is_resting)
     monkeypatch.setattr(FakeMessages, "all_heard_ms", lambda _: room.brokers[1].now_ms() - TIMES.unconfirmed_ms)
-    await room.until(lambda: not resting[1])
+    await room.until(lambda: not room.driver(1).is_resting)
 
 
 def is_refused(room: Room, node: int) -> bool:
@@ -264,7 +263,7 @@ async def test_followers_at_rest_are_told_what_retention_has_removed(
     await room.create(1, 2, 3)
     await room.produce(b"x")
     hear_all(room, monkeypatch)
-    await room.until(lambda: room.driver(1) in room.brokers[1].resting)
+    await room.until(lambda: room.driver(1).is_resting)
     room.partitions[1].log.bounds.raise_log_start(1)
     await room.until(lambda: [room.partitions[node].log.log_start_offset for node in (2, 3)] == [1, 1])
 

@@ -56,15 +56,14 @@ async def test_an_echo_counts_for_all_fetches_that_wait_but_those_that_are_none_
     assert ask(m.ReplicaFetchRequest([fetch_message(KEY, fetch)])) == [never, never]
     assert ask(m.ReplicaFetchRequest([], [], 5)) == [5, never]
     assert ask(m.ReplicaFetchRequest([])) == [5, never]
-    resting = room.brokers[1].resting
-    resting.add(leader)
+    leader.is_resting = True
     assert ask(m.ReplicaFetchRequest([], [m.ReplicaKey(*KEY)], 6)) == [never, never]
-    assert not resting
+    assert not leader.is_resting
     following = fetch_message(KEY, replace(fetch, number=fetch.number + 1))
     assert ask(m.ReplicaFetchRequest([following])) == [never, 6]
-    resting.add(leader)
+    leader.is_resting = True
     assert ask(m.ReplicaFetchRequest([], [], 7), connection=2) == [never, never], "another connection"
-    assert not resting
+    assert not leader.is_resting
 
 
 async def is_damage(room: Room, monkeypatch: pytest.MonkeyPatch, error: Exception, *, is_cut: bool) -> bool:
