@@ -397,7 +397,9 @@ class Driver:
         self.replica, actions = step(self.replica, event, now_ms)
         self._take_role()
         for action in actions:
-            if not self._perform(action):
+            if not isinstance(action, ev.Append):
+                self._perform(action)
+            elif not self._append():
                 break
 
     def _take_role(self) -> None:
@@ -416,18 +418,12 @@ class Driver:
             take(replica.epoch, self._committed)
 
     def _end_at_start(self) -> None:
-        """Let the log take appends at its start, if it waits for a batch that begins before that: a recovery leads."""
-        log = self._log
-        if log is None or log.log_end_offset >= log.log_start_offset:
-            return
-        try:
-            cut = log.truncation.begin_fully(log.log_start_offset)
-            cut.write_down()
-            log.truncation.carry_out(cut, wall_ms())
-            cut.sync()
-            log.truncation.end(cut)
-        except (OSError, StorageError) as error:
-            log.fail(f"a truncation failed: {error}")
+        """Let the log take appends although the batch that holds its start never came: a recovery leads."""
+        if (log := self._log) is not None:
+            try:
+                log.truncation.end_at_start(wall_ms())
+            except (OSError, StorageError) as error:
+                log.fail(f"a truncation failed: {error}")
 
     def _forget_others(self) -> None:
         """What the other replicas and clients have asked for is refused in another role."""
@@ -443,19 +439,16 @@ class Driver:
         self._work()
         return self.replica.log.high_watermark
 
-    def _perform(self, action: ev.Action) -> bool:
-        """Carry out one action; return False if those after it are to be left out."""
+    def _perform(self, action: ev.Action) -> None:
+        """Carry out one action, but `Append`."""
         shell = self._shell
         match action:
             case ev.Send(to, ev.Answer() as answer):
                 self._answers.say(to, answer)
-            case ev.Send(to, message):
-                assert not isinstance(message, ev.Answer)
+            case ev.Send(to, ev.Fetch() | ev.Report() as message):
                 shell.messages.send(to, self, message)
             case ev.Hold(fetch):
                 self._answers.hold(fetch, shell.now_ms())
-            case ev.Append():
-                return self._append()
             case ev.Flush():
                 if self.partition.disk is not None:
                     self.partition.disk.flush_soon(self.partition)
@@ -465,7 +458,6 @@ class Driver:
                 self._change_log(action)
             case _:
                 self._ask(action)
-        return True
 
     def _ask(self, action: ev.Action) -> None:
         """Carry out an action that is about the broker, or the store."""

@@ -152,6 +152,15 @@ class LogTruncation:
         self._bounds.flushed = cut.plan.end
         self.pending = cut.truncation
 
+    def end_at_start(self, now_ms: int) -> None:
+        """Let a log that waits for the batch that holds its start end there, durably: none may come. OSError."""
+        if self._local.log_end_offset < self._bounds.log_start_offset:
+            cut = self.begin_fully(self._bounds.log_start_offset)
+            cut.write_down()
+            self.carry_out(cut, now_ms)
+            cut.sync()
+            self.end(cut)
+
     def checkpointed(self, offsets: LogOffsets) -> None:
         """Note that the data directory's checkpoints hold `offsets`, durably. OSError from the disk.
 
