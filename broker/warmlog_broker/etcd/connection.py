@@ -27,13 +27,7 @@ _OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
-_METHODS = {
-    "KV/Range": "Range",
-    "KV/Txn": "Txn",
-    "Lease/LeaseGrant": "LeaseGrant",
-    "Lease/LeaseRevoke": "LeaseRevoke",
-    "Auth/Authenticate": "Authenticate",
-}
+_UNARY = ("KV/Range", "KV/Txn", "Lease/LeaseGrant", "Lease/LeaseRevoke", "Auth/Authenticate")
 _REFUSALS = frozenset({
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.PERMISSION_DENIED,
@@ -90,23 +84,9 @@ class Endpoint:
             self.channel = grpc.aio.insecure_channel(address, _OPTIONS)
         else:
             self.channel = grpc.aio.secure_channel(address, credentials, _OPTIONS)
-        self.unary = {
-            method: self.channel.unary_unary(
-                f"/etcdserverpb.{method}",
-                request_serializer=message(f"{name}Request").SerializeToString,
-                response_deserializer=message(f"{name}Response").FromString,
-            )
-            for method, name in _METHODS.items()
-        }
-        self.watch = self._stream("Watch/Watch", "Watch")
-        self.keep_alive = self._stream("Lease/LeaseKeepAlive", "LeaseKeepAlive")
-
-    def _stream(self, method: str, name: str) -> Any:
-        return self.channel.stream_stream(
-            f"/etcdserverpb.{method}",
-            request_serializer=message(f"{name}Request").SerializeToString,
-            response_deserializer=message(f"{name}Response").FromString,
-        )
+        self.unary = {method: _method(self.channel.unary_unary, method) for method in _UNARY}
+        self.watch = _method(self.channel.stream_stream, "Watch/Watch")
+        self.keep_alive = _method(self.channel.stream_stream, "Lease/LeaseKeepAlive")
 
 
 class Endpoints:
@@ -184,6 +164,16 @@ class Endpoints:
             _log.info("asking again, as a call was not answered: %s", said)
         self.use_next(endpoint)
         raise Unavailable(said) from None
+
+
+def _method(kind: Callable[..., Any], method: str) -> Any:
+    """Return a method of etcd by a channel; `kind` is the channel's for its streams."""
+    _, name = method.split("/")
+    return kind(
+        f"/etcdserverpb.{method}",
+        request_serializer=message(f"{name}Request").SerializeToString,
+        response_deserializer=message(f"{name}Response").FromString,
+    )
 
 
 def _password_in(path: Path) -> str:
