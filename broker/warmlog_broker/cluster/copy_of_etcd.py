@@ -57,13 +57,6 @@ class CopyOfEtcd(Struct, frozen=True):
         return view
 
 
-def pack_copy(view: View) -> bytes:
-    """Return the content of the file."""
-    registrations = view.keys.broker_prefix
-    items = {key: msgspec.Raw(item.value) for key, item in view.items.items() if not key.startswith(registrations)}
-    return msgspec.json.encode(CopyOfEtcd(1, view.keys.cluster_id, view.node, view.generation, view.revision, items))
-
-
 def read_copy(data_dir: Path) -> CopyOfEtcd | None:
     """Return the copy in a data directory; None without one. StorageError if it cannot be read."""
     path = data_dir / FILE_NAME
@@ -80,7 +73,10 @@ def read_copy(data_dir: Path) -> CopyOfEtcd | None:
 
 async def store_copy(view: View, data_dir: Path, threads: Executor) -> None:
     """Write the copy, durably. An error of the disk is logged: the next change is tried again."""
-    content = pack_copy(view)
+    registrations = view.keys.broker_prefix
+    items = {key: msgspec.Raw(item.value) for key, item in view.items.items() if not key.startswith(registrations)}
+    copy = CopyOfEtcd(1, view.keys.cluster_id, view.node, view.generation, view.revision, items)
+    content = msgspec.json.encode(copy)
 
     def write() -> None:
         with _writing:  # a write goes on in its thread if its task is cancelled

@@ -6,6 +6,7 @@ earlier one of these was applied.
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Sequence
@@ -28,7 +29,6 @@ from warmlog_protocol.errors import RequestTimedOut, StorageError
 OUTCOME_TIMEOUT_S = 20.0
 """A request waits so long for the outcome of its transaction."""
 PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
-FOREVER_S = float("inf")
 
 
 def new_author(node: int) -> Author:
@@ -42,7 +42,7 @@ async def settled(
     compares: Sequence[Compare],
     operations: Sequence[Operation],
     *,
-    timeout_s: float = FOREVER_S,
+    timeout_s: float = math.inf,
 ) -> Succeeded | Failed:
     """Return the outcome of a transaction whose values have the author `by`, which no other transaction has.
 

@@ -78,7 +78,6 @@ class Registered(Struct, frozen=True):
 
     value: Registration
     broker_epoch: int
-    changed: int
 
 
 class View:
@@ -245,17 +244,15 @@ class View:
         """Take over what a key says now, before `items` has it."""
         kind, *rest = self.keys.parts(change.key)
         match kind, rest:
-            case "partitions", (topic_id, number):
-                self._apply_record(PartitionKey(bytes.fromhex(topic_id), int(number)), change, applied)
+            case "partitions" | "orders", (topic_id, number):
+                apply = self._apply_record if kind == "partitions" else self._apply_order
+                apply(PartitionKey(bytes.fromhex(topic_id), int(number)), change, applied)
             case "brokers", (node,):
                 self._apply_broker(int(node), change)
                 applied.are_sessions = True
             case "topics", (name,):
                 self._apply_topic(name, change)
                 applied.topics.add(name)
-            case "orders", (topic_id, number):
-                self._apply_order(PartitionKey(bytes.fromhex(topic_id), int(number)), change)
-                applied.orders.add(PartitionKey(bytes.fromhex(topic_id), int(number)))
             case "nodes" | "drained", (node,):
                 known = self.nodes if kind == "nodes" else self.drained
                 (known.discard if change.item is None else known.add)(int(node))
@@ -295,17 +292,18 @@ class View:
         applied.records[key] = self.records[key] = Seen(record, change.item.changed)
         epochs[key.number] = record.leader_epoch
 
-    def _apply_order(self, key: PartitionKey, change: Change) -> None:
+    def _apply_order(self, key: PartitionKey, change: Change, applied: Applied) -> None:
         self.orders.pop(key, None)
         if change.item is not None:
             self.orders[key] = from_bytes(change.key, change.item.value, OrderValue)
+        applied.orders.add(key)
 
     def _apply_broker(self, node: int, change: Change) -> None:
         if change.item is None:
             self.brokers.pop(node, None)
         else:
             value = from_bytes(change.key, change.item.value, Registration)
-            self.brokers[node] = Registered(value, change.item.created, change.item.changed)
+            self.brokers[node] = Registered(value, change.item.created)
 
     def _apply_topic(self, name: str, change: Change) -> None:
         if change.item is None:

@@ -183,7 +183,7 @@ class LoneClusterStore:
         """As `ClusterStore.commit`. There is no choice of brokers."""
         subjects = [_subject_of(change) for change in changes]
         async with self._turn:
-            if expected is not None and any(self._version_of(subject) > expected for subject in subjects):
+            if expected is not None and any(self._versions.get(each, self._forgotten) > expected for each in subjects):
                 raise Changed
             await self._node.commit(changes)
             self.version += 1
@@ -228,9 +228,6 @@ class LoneClusterStore:
             topic = self.state.topics[key.topic]
             begun[topic.topic_id][key.partition] = max(self.state.leader_epoch(topic, key.partition), epoch) + 1
         await self.commit([change for each in begun.items() for change in leader_epochs_begun(*each)])
-
-    def _version_of(self, subject: Hashable) -> Version:
-        return self._versions.get(subject, self._forgotten)
 
 
 def _subject_of(change: Entry) -> Hashable:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from warmlog_broker.cluster.data_path.answers import Answers, Reply
-from warmlog_broker.cluster.data_path.log_facts import bounds_of, epochs_in, epochs_of
+from warmlog_broker.cluster.data_path.log_facts import bounds_of, epochs_in
 from warmlog_broker.cluster.records import PartitionKey, Records
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState, Role
@@ -383,7 +383,7 @@ class Driver:
         if held_offset > self.replica.log.flushed:
             self._take_turn(ev.Flushed(held_offset, self.replica.log.truncations))
         if leads and log.log_start_offset > self.replica.log.start:
-            self._take_turn(ev.StartRaised(log.log_start_offset, epochs_of(log)))
+            self._take_turn(ev.StartRaised(log.log_start_offset, log.epochs.entries))
         if log.compaction.removed_below > self.replica.removed_below:
             self._take_turn(ev.Compacted(log.compaction.removed_below))
 
@@ -540,7 +540,7 @@ class Driver:
                 continue
             replica = self.replica
             if offset > replica.log.start and not replica.is_cutting and log.local.truncations == truncations:
-                self.do(ev.StartRaised(offset, epochs_of(log)))
+                self.do(ev.StartRaised(offset, log.epochs.entries))
             return
 
     # --- answers to followers ----------------------------------------------------------------------------------------

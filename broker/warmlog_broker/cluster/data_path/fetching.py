@@ -88,7 +88,11 @@ class _Leader:
     def _send_by(self, connection: Connection) -> None:
         reports, self._reports = self._reports, {}
         if reports:
-            connection.request(_flushed_message(reports), (), None)
+            flushed = [
+                m.ReplicaReport(*driver.key, report.broker_epoch, report.leader_epoch, report.flushed)
+                for driver, report in reports.items()
+            ]
+            connection.request(m.ReplicaFlushedRequest(flushed), (), None)
         fetches = {driver: fetch for driver, fetch in self._fetches.items() if driver.replica.fetch is fetch}
         self._fetches.clear()
         if fetches or (self._asked and not self._waiting):
@@ -236,12 +240,3 @@ class BetweenBrokers:
     def all_heard_ms(self) -> float:
         """As `Messages`."""
         return min(each.all_heard_ms() for each in self._ways)
-
-
-def _flushed_message(reports: dict[Driver, ev.Report]) -> m.ReplicaFlushedRequest:
-    return m.ReplicaFlushedRequest(
-        [
-            m.ReplicaReport(*driver.key, report.broker_epoch, report.leader_epoch, report.flushed)
-            for driver, report in reports.items()
-        ]
-    )

@@ -7,10 +7,6 @@ from warmlog_broker.storage.log.log import Log
 from warmlog_protocol.batch.header import NO_LEADER_EPOCH
 
 
-def epochs_of(log: Log) -> tuple[tuple[int, int], ...]:
-    return tuple((epoch, start) for epoch, start in log.epochs.entries)
-
-
 def bounds_of(log: Log, partition: Partition) -> Bounds:
     """Return the bounds of a log as a replica knows them.
 
@@ -19,7 +15,7 @@ def bounds_of(log: Log, partition: Partition) -> Bounds:
     start, end = log.log_start_offset, max(log.log_start_offset, log.log_end_offset)
     flushed = end if partition.config.write_caching else max(start, log.recovery_point)
     high_watermark = max(start, min(log.high_watermark, flushed))
-    return Bounds(start, end, flushed, high_watermark, epochs_of(log), log.local.truncations)
+    return Bounds(start, end, flushed, high_watermark, log.epochs.entries, log.local.truncations)
 
 
 def epochs_in(copied: list[CopiedBatch]) -> tuple[tuple[int, int], ...]:

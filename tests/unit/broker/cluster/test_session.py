@@ -251,9 +251,9 @@ async def test_a_broker_that_stops_may_not_be_elected_whatever_operators_want(
             replicating.prepare(ThreadPools(threads, threads, threads, threads), DataDirectories([]))
             await replicating.hand_over()
             await until(lambda: not broker.view.brokers[1].value.is_ready)
-            told = broker.view.brokers[1].changed
+            told = broker.view.changed_at(KEYS.broker(1))
             await etcd.txn([], [Put(KEYS.drained(2), b"{}")])
-            await until(lambda: broker.view.brokers[1].changed > told)
+            await until(lambda: broker.view.changed_at(KEYS.broker(1)) > told)
             assert not broker.view.brokers[1].value.is_ready
             await replicating.end()
 
