@@ -88,10 +88,6 @@ def cut_to(log: Log, diverging: Diverging, leader_start: int) -> int:
     return min(diverging.end, max(end_of(diverging.epoch, log).end, leader_start), log.end)
 
 
-def with_epochs(log: Log, epochs: Epochs) -> Log:
-    return msgspec.structs.replace(log, epochs=epochs)
-
-
 def with_epoch(epochs: Epochs, epoch: int, start: int) -> Epochs:
     """Return the epochs with one that begins at `start`, in the place of any that began there without a batch."""
     if epochs and epochs[-1][0] == epoch:

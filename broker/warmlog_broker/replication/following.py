@@ -124,8 +124,7 @@ def _agreed(turn: Turn, event: ev.Answered) -> None:
         epochs = replica.log.epochs
         for epoch, start in event.epochs:
             epochs = alignment.with_epoch(epochs, epoch, start)
-        turn.move(end=event.next_offset)
-        turn.replica.log = alignment.with_epochs(turn.replica.log, epochs)
+        turn.move(end=event.next_offset, epochs=epochs)
         turn.do(ev.Append())
     send_fetch(turn)
 

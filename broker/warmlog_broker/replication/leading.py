@@ -20,7 +20,7 @@ def lead(turn: Turn) -> None:
     replica.vacant_since_ms = None
     own = followers.Follower(0, log.flushed, log.start, goal=log.flushed, goal_ms=turn.now_ms, caught_up_ms=turn.now_ms)
     replica.leading = Leading(log.end, turn.now_ms, own)
-    replica.log = alignment.with_epochs(log, alignment.with_epoch(log.epochs, replica.epoch, log.end))
+    turn.move(epochs=alignment.with_epoch(log.epochs, replica.epoch, log.end))
     if replica.obeyed != replica.record.recovering:
         replica.obeyed = replica.record.recovering
         turn.do(ev.Obey(replica.obeyed))

@@ -107,8 +107,6 @@ class Replica(msgspec.Struct):
     wanted_min_isr: int | None = None
     wanted_replicas: Nodes | None = None
 
-    refused: str = ""
-    """Why it is REFUSED."""
     failed_in: int | None = None
     """The broker epoch in which the log turned out to be damaged; None if it is not."""
 
@@ -136,8 +134,8 @@ class Turn:
         assert self.replica.leading is not None
         self.replica.leading = msgspec.structs.replace(self.replica.leading, **fields)
 
-    def move(self, **fields: int) -> None:
-        """Change the bounds of the log."""
+    def move(self, **fields: object) -> None:
+        """Change what it knows of the log."""
         self.replica.log = msgspec.structs.replace(self.replica.log, **fields)
 
     def next_number(self) -> int:
@@ -148,7 +146,6 @@ class Turn:
         """Take no part any more, and tell the operator."""
         self.replica.leading = None
         self.replica.role = Role.REFUSED
-        self.replica.refused = reason
         self.do(events.Alarm(reason))
 
     def propose(self, change: Change, sessions: dict[int, int] | None = None) -> bool:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from warmlog_broker.replication import election, following, leading
 from warmlog_broker.replication import events as ev
-from warmlog_broker.replication.alignment import Log, with_epochs
+from warmlog_broker.replication.alignment import Log
 from warmlog_broker.replication.record import PartitionRecord, Withdraw
 from warmlog_broker.replication.replica import Proposal, Replica, Role, Turn
 
@@ -150,7 +150,7 @@ def _cut(turn: Turn, event: ev.Cut) -> None:
     replica = turn.replica
     replica.log, replica.is_cutting, replica.raising_start = event.log, False, 0
     if replica.is_repairing:
-        replica.is_repairing, replica.refused, replica.failed_in, replica.role = False, "", None, Role.IDLE
+        replica.is_repairing, replica.failed_in, replica.role = False, None, Role.IDLE
     if replica.role is Role.ALIGNING and replica.epoch == replica.record.leader_epoch:
         following.send_fetch(turn)
     else:
@@ -158,8 +158,7 @@ def _cut(turn: Turn, event: ev.Cut) -> None:
 
 
 def _start_raised(turn: Turn, event: ev.StartRaised) -> None:
-    turn.move(start=event.start)
-    turn.replica.log = with_epochs(turn.replica.log, event.epochs)
+    turn.move(start=event.start, epochs=event.epochs)
 
 
 def _compacted(turn: Turn, event: ev.Compacted) -> None:
