@@ -152,8 +152,10 @@ class Serving:
         """Take in the fetches of broker `node`; respond at once if there is something to say."""
         session = self._sessions.get(node)
         if session is None or session.connection < connection:
-            for asked in () if session is None else session.asked:
-                asked.is_resting = False
+            if session is not None:
+                session.due.clear()  # a response by the earlier connection would take fetches of this one
+                for asked in session.asked:
+                    asked.is_resting = False
             session = self._sessions[node] = _Session(node, connection, self._threads)
         elif session.connection > connection:
             return m.ReplicaFetchResponse()  # what was on its way when the follower connected again

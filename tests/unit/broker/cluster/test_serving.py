@@ -2,14 +2,16 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
 
-from unit.broker.cluster.room import KEY, Room
+from unit.broker.cluster.room import KEY, MAX_BYTES, Room
 from warmlog_broker.cluster.data_path.answers import Reply
 from warmlog_broker.cluster.data_path.serving import Serving, answer_message, answer_of, fetch_message, fetch_of
-from warmlog_broker.network.request import Deferred, MessageWithSlices
+from warmlog_broker.network.request import Deferred, DeferredOwner, MessageWithSlices, Response
 from warmlog_broker.replication import events as ev
 from warmlog_broker.replication.alignment import Diverging
 from warmlog_broker.storage.segment.file_records import FileSlice
@@ -64,6 +66,25 @@ async def test_an_echo_counts_for_all_fetches_that_wait_but_those_that_are_none_
     leader.is_resting = True
     assert ask(m.ReplicaFetchRequest([], [], 7), connection=2) == [never, never], "another connection"
     assert not leader.is_resting
+
+
+async def test_what_was_due_by_an_earlier_connection_takes_no_fetch_of_the_next_one(room: Room) -> None:
+    """It would be answered where the follower does not read any more, and waited for until it is repeated."""
+    await room.create(1, 2, 3)
+    leader, fetch = room.driver(1), await room.fetch_of(3)
+    room.cut.add(frozenset((1, 3)))
+    serving = Serving(lambda _: leader, room.threads)
+    poll = serving.fetch(3, 1, m.ReplicaFetchRequest([fetch_message(KEY, fetch)]))
+    assert isinstance(poll, Deferred)
+    responses: list[Response] = []
+    poll.begin(cast("DeferredOwner", SimpleNamespace(end=lambda _, work: responses.append(work()))))
+    serving.is_due(3, leader)
+    following = replace(fetch, number=fetch.number + 1)
+    serving.fetch(3, 2, m.ReplicaFetchRequest([fetch_message(KEY, following)]))
+    await room.until(lambda: len(responses) == 1)
+    reply = leader.take_answer(3, MAX_BYTES)
+    assert reply is not None
+    assert reply.answer.number == following.number
 
 
 async def is_damage(room: Room, monkeypatch: pytest.MonkeyPatch, error: Exception, *, is_cut: bool) -> bool:
