@@ -126,6 +126,8 @@ class _Leader:
         fetches, self._fetches = self._fetches, {}
         self._reports.clear()
         for driver, fetch in (*asked.values(), *fetches.items()):
+            if not driver.is_in_sync:
+                self._refill.brought(0)
             driver.unanswered(fetch)
 
     def _responded(self, result: ReceivedResponse | WarmlogError) -> None:

@@ -1,6 +1,7 @@
 """What a follower sends to its leaders."""
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -63,6 +64,10 @@ class Follower:
         self.key = PartitionKey(bytes(16), number)
         self.replica = SimpleNamespace(fetch=fetch(number))
         self.taken_bytes: list[int] = []
+        self.unanswered_count = 0
+
+    def unanswered(self, _fetch: ev.Fetch) -> None:
+        self.unanswered_count += 1
 
     def answered(self, _answer: ev.Answer, batches: memoryview, _flush_below: int) -> None:
         self.taken_bytes.append(len(batches))
@@ -89,6 +94,28 @@ async def test_while_much_is_taken_in_the_response_to_the_other_fetches_is_asked
     assert followers[0].taken_bytes == []
     await until(lambda: followers[0].taken_bytes == [size_bytes])
     assert len(requests) == 2
+
+
+async def test_what_a_broker_that_is_away_does_not_answer_takes_nothing_of_the_bound() -> None:
+    """Replicas of partitions without a leader ask again and again: others are filled meanwhile."""
+    requests: list[m.ReplicaFetchRequest] = []
+    told: list[Callable[[bool], None]] = []
+
+    def connection(node: int, *, on_change: Callable[[bool], None]) -> Any:
+        if node == 3:
+            return SimpleNamespace(request=lambda message, *_, **__: requests.append(message))
+        told.append(on_change)
+        return None
+
+    fetching = Fetching(cast("Any", SimpleNamespace(connection=connection)), lambda: RESPONSE_BYTES // 1000)
+    without_leader, other = Follower(0), Follower(1)
+    fetching.send(2, cast("Any", without_leader), without_leader.replica.fetch)
+    fetching.send(3, cast("Any", other), other.replica.fetch)
+    await until(lambda: len(told) == 1)
+    assert (requests, without_leader.unanswered_count) == ([], 0)
+    told[0](False)
+    await until(lambda: len(requests) == 1)
+    assert without_leader.unanswered_count == 1
 
 
 async def test_a_follower_says_how_much_it_lacks(room: Room) -> None:
