@@ -56,8 +56,8 @@ class Answers:
         self._held: dict[int, _Held] = {}
         self._said: dict[int, ev.Answer] = {}
         """Answers that wait for no news."""
-        self._told: dict[int, tuple[int, int]] = {}
-        """The high watermark and the log start that each follower knows."""
+        self._told: dict[int, ev.Answer] = {}
+        """The last answer of each follower: it knows the high watermark and the log start unless it never got that."""
         self._sent: dict[int, int] = {}
         """From where on batches were last sent to each follower."""
         self._read_near_ms: dict[int, int] = {}
@@ -72,6 +72,9 @@ class Answers:
         """Answer a fetch once there is something to say."""
         self._said.pop(fetch.node, None)
         self._held[fetch.node] = _Held(fetch, now_ms)
+        told = self._told.get(fetch.node)
+        if told is not None and fetch.echo_ms < told.sent_ms:
+            del self._told[fetch.node]
 
     def read_near(self, node: int, now_ms: int) -> None:
         """Tell a follower the high watermark at once: a consumer reads from it."""
@@ -98,12 +101,13 @@ class Answers:
         for node, held in list(self._held.items()):
             echoed_ms = self._echoed_ms(node, held.fetch.number)
             is_unconfirmed = now_ms - max(held.since_ms, echoed_ms) >= replica.times.unconfirmed_ms
-            is_behind = (replica.log.high_watermark, replica.log.start) != self._told.get(node)
+            told, log = self._told.get(node), replica.log
+            is_behind = told is None or (told.high_watermark, told.log_start) != (log.high_watermark, log.start)
             is_restless = is_restless or is_unconfirmed or is_behind or echoed_ms == ev.NEVER
             waits_ms = now_ms - held.since_ms
             if (
                 is_unconfirmed
-                or replica.log.end > held.fetch.offset
+                or log.end > held.fetch.offset
                 or (is_behind and waits_ms >= self._patience_ms(node, replica, now_ms))
                 or (is_deleting and waits_ms >= DELETION_MS)
                 or any(held.fetch.echo_ms <= asked_ms for asked_ms in questions_ms)
@@ -136,7 +140,7 @@ class Answers:
                 if self._sent.get(node) == answer.offset:
                     self._partition.check_crcs(slices)
         del self._held[node]
-        self._told[node] = answer.high_watermark, answer.log_start
+        self._told[node] = answer
         if slices:
             self._sent[node] = answer.offset
         return Reply(answer, self._partition.awaited_below, slices)

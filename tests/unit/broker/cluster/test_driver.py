@@ -288,6 +288,24 @@ async def test_a_follower_tells_of_a_deletion_once_it_is_on_disk(room: Room) -> 
     await driver.deleted(3)
 
 
+async def test_a_follower_whose_connection_was_lost_with_an_answer_is_told_again_what_is_committed(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of that replica would wait for the last records until others are appended."""
+    await room.create(1, 2, 3)
+    await room.produce(b"x")
+    await room.agree(1, 2, 3)
+    hear_all(room, monkeypatch)
+    await room.produce(b"y")
+    room.cut.add(frozenset((1, 3)))
+    lost = room.driver(1).take_answer(3, MAX_BYTES)
+    assert lost is not None
+    assert lost.answer.high_watermark == 2
+    room.driver(3).unanswered(await room.fetch_of(3))
+    room.cut.clear()
+    await room.agree(1, 2, 3)
+
+
 async def test_a_fetch_that_waits_is_refused_when_the_partition_is_led_no_more(room: Room) -> None:
     """Otherwise the follower would keep what it has asked of this broker, and poll it for an answer."""
     await room.create(1, 2, 3)
