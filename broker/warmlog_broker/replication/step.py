@@ -119,10 +119,10 @@ def _answered(turn: Turn, event: ev.Answered) -> None:
 
 
 def _not_appended(turn: Turn, event: ev.NotAppended) -> None:
-    """Ask for the same again after a while."""
+    """Ask for the same again after a while: not soon, as all of it is sent again, and a full disk stays full."""
     replica = turn.replica
     replica.log, replica.fetch = event.log, None
-    replica.fetch_again_ms = turn.now_ms + replica.times.retry_ms
+    replica.fetch_again_ms = turn.now_ms + replica.times.lag_ms // 4
 
 
 def _produced(turn: Turn, event: ev.Produced) -> None:

@@ -103,6 +103,17 @@ def test_the_start_is_raised_before_what_a_full_disk_refuses_and_although_it_doe
     assert driven.replica.raising_start == 16
 
 
+def test_what_a_full_disk_refuses_is_not_asked_for_all_the_time() -> None:
+    driven = Driven()
+    driven.answer(driven.fetch(), next_offset=22)
+    driven.see(ev.NotAppended(LOG))
+    for _ in range(20):
+        driven.after(100)
+        assert driven.actions == []
+    driven.after(500)
+    assert driven.fetch().offset == 20
+
+
 def test_a_recovery_that_goes_back_below_the_start_of_the_log_empties_it() -> None:
     driven = Driven(replace(RECORD, recovering="by hand"), Log(12, 20, 20, 15, ((4, 12),)))
     driven.answer(driven.fetch(), ev.Verdict.DIVERGES, diverging=Diverging(-1, 9), log_start=3)
