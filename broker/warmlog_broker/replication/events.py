@@ -35,7 +35,7 @@ class Times(msgspec.Struct, frozen=True):
     hand_over_ms: int = 1_000
     """A leader that hands over waits so long for all to be committed."""
     retry_ms: int = 50
-    """Before a fetch, or a write of unknown outcome, is sent again."""
+    """Before a fetch is sent again, or a write of unknown outcome for the first time."""
 
     @property
     def unconfirmed_ms(self) -> int:

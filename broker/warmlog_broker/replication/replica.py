@@ -39,7 +39,8 @@ class Proposal(msgspec.Struct, frozen=True):
 
     write: events.Write
     began_ms: int
-    sent_ms: int
+    again_ms: int | None = None
+    """When it is written again, since the outcome is not known; None while it is under way."""
     is_unknown: bool = False
     """Whether a copy of it may still be applied later."""
 
@@ -157,6 +158,6 @@ class Turn:
             return False
         conditions = {replica.node: replica.broker_epoch, **(sessions or {})}
         write = events.Write(number, after, replica.revision, conditions)
-        replica.proposal = Proposal(write, self.now_ms, self.now_ms)
+        replica.proposal = Proposal(write, self.now_ms)
         self.do(write)
         return True

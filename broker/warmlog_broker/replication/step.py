@@ -103,9 +103,11 @@ def _written(turn: Turn, event: ev.Written) -> None:
 
 
 def unsettled(turn: Turn) -> None:
-    proposal = turn.replica.proposal
+    """Write the same again after a pause, which grows: as long as the store is away, all partitions may do so."""
+    proposal, times = turn.replica.proposal, turn.replica.times
     assert proposal is not None
-    turn.replica.proposal = replace(proposal, is_unknown=True)
+    pause_ms = min(max(turn.now_ms - proposal.began_ms, times.retry_ms), times.confirmation_ms // 2)
+    turn.replica.proposal = replace(proposal, is_unknown=True, again_ms=turn.now_ms + pause_ms)
 
 
 def may_be_applied_yet(proposal: Proposal) -> bool:
@@ -190,8 +192,8 @@ def _heard(turn: Turn, event: ev.Ticked) -> None:
 def _ticked(turn: Turn, _: ev.Event) -> None:
     replica = turn.replica
     proposal = replica.proposal
-    if proposal is not None and proposal.is_unknown and turn.now_ms - proposal.sent_ms >= replica.times.retry_ms:
-        replica.proposal = replace(proposal, sent_ms=turn.now_ms)
+    if proposal is not None and proposal.again_ms is not None and turn.now_ms >= proposal.again_ms:
+        replica.proposal = replace(proposal, again_ms=None)
         turn.do(proposal.write)
     if replica.leading is not None:
         leading.ticked(turn)

@@ -192,6 +192,25 @@ def test_an_election_of_unknown_outcome_is_written_again_and_withdrawn_when_the_
     assert driven.replica.role is Role.ALIGNING
 
 
+def test_a_write_of_unknown_outcome_is_not_sent_again_while_it_is_under_way_and_less_often_in_time() -> None:
+    """etcd may be away for a thousand partitions at once."""
+    driven = Driven()
+    driven.see(ev.SessionsSeen({1: SESSIONS[1]}, 11))
+    driven.after(1)
+    write = driven.did(ev.Write)
+    driven.see(ev.Written(write.number, ev.Outcome.UNKNOWN))
+    driven.after(60)
+    assert driven.did(ev.Write) == write
+    for _ in range(20):
+        driven.after(100)
+        assert driven.actions == []
+    driven.see(ev.Written(write.number, ev.Outcome.UNKNOWN))
+    driven.after(900)
+    assert driven.actions == []
+    driven.after(100)
+    assert driven.did(ev.Write) == write
+
+
 def test_a_damaged_replica_registers_again_then_excludes_itself_then_begins_anew() -> None:
     driven = Driven()
     driven.see(ev.Failed("bits have flipped"))
