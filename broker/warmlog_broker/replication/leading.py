@@ -307,6 +307,12 @@ def handed_over_since_ms(replica: Replica, proposal: Proposal, now_ms: int) -> i
     return now_ms if proposal.write.record.leader == replica.node else proposal.began_ms
 
 
+def is_confirmed(replica: Replica, asked_ms: int, now_ms: int) -> bool:
+    """Return whether it has surely led since then, and knows all that was committed before."""
+    is_alone = not followers.voters(replica.record, maximal_isr(replica), replica.node)
+    return is_known(replica) and (is_alone or confirmed_ms(replica, now_ms) > asked_ms)
+
+
 def may_serve(replica: Replica, now_ms: int) -> bool:
     """Return whether consumers may read: not from a replica that could be cut off, or lags."""
     if replica.role is Role.FOLLOWING:

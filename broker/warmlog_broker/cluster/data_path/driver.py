@@ -304,7 +304,7 @@ class Driver:
     async def confirm(self) -> None:
         """As `Replication`."""
         asked_ms = self._shell.now_ms()
-        if not self._is_confirmed(asked_ms):
+        if not leading.is_confirmed(self.replica, asked_ms, asked_ms):
             reading = self._loop.call_later(READ_S, self._shell.read_soon)
             try:
                 await self._wait(
@@ -341,13 +341,6 @@ class Driver:
         return NotLeaderOrFollower(
             f"{self.partition.key.directory_name}: this broker cannot know whether another one leads it now"
         )
-
-    def _is_confirmed(self, asked_ms: int) -> bool:
-        """Return whether it has surely led since then, and knows all that was committed before."""
-        replica = self.replica
-        if not leading.is_known(replica):
-            return False
-        return len(replica.record.replicas) == 1 or leading.confirmed_ms(replica, self._shell.now_ms()) > asked_ms
 
     # --- one turn ----------------------------------------------------------------------------------------------------
 
@@ -547,15 +540,16 @@ class Driver:
 
     def look(self) -> None:
         """Answer what there is something to say to."""
-        answered = [each for each, asked_ms in self._questions.items() if self._is_confirmed(asked_ms)]
+        replica, now_ms, questions = self.replica, self._shell.now_ms(), self._questions
+        answered = [each for each, asked_ms in questions.items() if leading.is_confirmed(replica, asked_ms, now_ms)]
         if self._deletions:
-            gone_below = leading.deleted_below(self.replica)
+            gone_below = leading.deleted_below(replica)
             answered += [each for each, offset in self._deletions.items() if gone_below >= offset]
         for each in answered:
             if not each.done():
                 each.set_result(None)
-        questions_ms, is_deleting = self._questions.values(), bool(self._deletions)
-        is_waiting = self._answers.look(self.replica, questions_ms, self._shell.now_ms(), is_deleting=is_deleting)
+        is_deleting = bool(self._deletions)
+        is_waiting = self._answers.look(replica, questions.values(), now_ms, is_deleting=is_deleting)
         if not (self.is_urgent or is_deleting or is_waiting):
             self._shell.restless.discard(self)
         elif self not in self._shell.restless:

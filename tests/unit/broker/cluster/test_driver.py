@@ -169,6 +169,19 @@ async def test_a_leader_that_is_cut_off_serves_no_reader_after_a_while(room: Roo
     await room.produce(b"y")
 
 
+async def test_a_leader_beside_which_no_other_replica_may_be_elected_does_not_ask_etcd_whether_it_leads(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await room.create(1, 2, min_isr=1)
+    await room.produce(b"x")
+    await room.stop(2)
+    await room.until(lambda: in_sync(room, 1))
+    asked: list[None] = []
+    monkeypatch.setattr(room.brokers[1], "read_soon", lambda: asked.append(None))
+    await room.partitions[1].confirm()
+    assert not asked
+
+
 def rests(driver: Driver) -> bool:
     before = driver.replica
     driver.tick(may_rest=True)

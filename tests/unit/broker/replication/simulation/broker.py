@@ -572,9 +572,8 @@ class FakeBroker:
         replica = self.replica
         if replica is None or not self.questions:
             return
-        confirmed_ms = leading.confirmed_ms(replica, self.world.now_ms)
         for question in list(self.questions):
-            if confirmed_ms > question.asked_ms and leading.is_known(replica):
+            if leading.is_confirmed(replica, question.asked_ms, self.world.now_ms):
                 self.questions.remove(question)
                 self.world.truth.answered(self, question.floor)
 
