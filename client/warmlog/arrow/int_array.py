@@ -1,4 +1,4 @@
-"""Integer columns of a batch as numpy arrays, read in place.
+"""Integer columns of a batch as numpy arrays, read in place, and numpy arrays as integer columns.
 
 With `ArrayColumn` the decoder's checks of a batch run in numpy. `integers_of` also takes the plain columns of batches
 that are decoded otherwise, such as rows.
@@ -51,3 +51,12 @@ def integers_of(column: IntColumn, start: int = 0, stop: int | None = None) -> A
         return np.frombuffer(column.data, _DTYPES[8], count=1)
     stop = column.count if stop is None else stop
     return np.frombuffer(column.data, _DTYPES[width], stop - start, start * width)
+
+
+def pack_array(numbers: Any) -> ArrayColumn:
+    """Return these integers, at least one and none negative, as a column of the least width, as `pack_ints` does."""
+    least, most = int(numbers.min()), int(numbers.max())
+    if least == most:
+        return ArrayColumn.constant_of(most, len(numbers))
+    width = next(width for width in _DTYPES if most < 1 << 8 * width)
+    return ArrayColumn(width, numbers.astype(_DTYPES[width]).view(np.uint8).data, len(numbers))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from warmlog.arrow.int_array import ArrayColumn
+from warmlog.arrow.int_array import pack_array
 from warmlog_protocol.batch import MAGIC_ROWS, BatchHeader, Columns, IntColumn, RecordBatch
 
 _LEAST_ROWS = 64
@@ -59,13 +59,13 @@ def _columns(header: BatchHeader, rows: bytes) -> Columns:
     columns = Columns(
         count,
         base_timestamp_ms=base_ms,
-        timestamp_deltas_ms=_column(deltas_ms),
-        value_lengths=_column(value_lengths),
+        timestamp_deltas_ms=pack_array(deltas_ms),
+        value_lengths=pack_array(value_lengths),
         values=_gathered(rows, values, value_lengths),
         offset_deltas=_offset_deltas(header, offsets),
     )
     if key_lengths.any():
-        columns.key_lengths, columns.keys = _column(key_lengths), _gathered(rows, keys, key_lengths)
+        columns.key_lengths, columns.keys = pack_array(key_lengths), _gathered(rows, keys, key_lengths)
     if header.has_delete_horizon:
         if header.base_timestamp_ms < 0:
             raise _IsRare
@@ -129,16 +129,7 @@ def _offset_deltas(header: BatchHeader, deltas: Any) -> IntColumn | None:
     """Return the column of offset deltas; None if no offset is left out."""
     if (deltas & 1).any() or not (deltas[1:] > deltas[:-1]).all() or deltas[-1] >> 1 > header.last_offset_delta:
         raise _IsRare
-    return None if deltas[-1] >> 1 == len(deltas) - 1 else _column(deltas >> 1)
-
-
-def _column(numbers: Any) -> IntColumn:
-    """Return these numbers, of which none is negative, as a column of the least width."""
-    least, most = int(numbers.min()), int(numbers.max())
-    if least == most:
-        return ArrayColumn.constant_of(most, len(numbers))
-    width = next(width for width in (1, 2, 4, 8) if most < 1 << 8 * width)
-    return ArrayColumn(width, memoryview(numbers.astype(f"<u{width}")).cast("B"), len(numbers))
+    return None if deltas[-1] >> 1 == len(deltas) - 1 else pack_array(deltas >> 1)
 
 
 def _gathered(rows: bytes, starts: Any, lengths: Any) -> memoryview:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from warmlog.arrow.int_array import pack_array
 from warmlog.arrow_write.key_hash import Array
 from warmlog.arrow_write.rows import BytesColumn, RowSpan
 from warmlog.errors import InvalidRecord, InvalidTimestamp
@@ -31,7 +32,6 @@ US_PER_MS = 1000
 LEAST_PIECE_BYTES = 4 * 1024
 """Smaller pieces are cheaper to copy than to send one by one."""
 _NOTHING = memoryview(b"")
-_WIDTHS = (1, 2, 4, 8)
 
 
 def encode_arrow(
@@ -53,7 +53,7 @@ def encode_arrow(
     header = BatchHeader(
         attributes=codec | (TRANSACTIONAL_BIT if is_transactional else 0),
         last_offset_delta=columns.count - 1,
-        max_timestamp_ms=columns.base_timestamp_ms + _largest(columns.timestamp_deltas_ms),
+        max_timestamp_ms=columns.base_timestamp_ms + columns.timestamp_deltas_ms.largest(),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
@@ -85,20 +85,6 @@ def _columns_and_data(spans: Sequence[RowSpan], now_ms: int) -> tuple[Columns, l
             columns.header_lengths = pack_array(np.fromiter(map(len, encoded), np.int64, count))
             data.append(b"".join(encoded))
     return columns, data
-
-
-def pack_array(values: Array) -> IntColumn:
-    """Pack `values`, none below 0, in the smallest width that fits, as `pack_ints` does for a list."""
-    smallest, largest = int(values.min()), int(values.max())
-    if smallest == largest:
-        return IntColumn.constant_of(smallest, len(values))
-    width = next(width for width in _WIDTHS if largest < 1 << 8 * width)
-    return IntColumn(width, values.astype(f"<u{width}").tobytes(), len(values))
-
-
-def _largest(column: IntColumn) -> int:
-    """The largest value, without the list that the column itself would create."""
-    return column.constant if column.is_constant else int(np.frombuffer(column.data, f"<u{column.width}").max())
 
 
 def _lengths_and_data(parts: Sequence[tuple[RowSpan, BytesColumn | None]]) -> tuple[Array, list[Piece]]:

@@ -9,10 +9,9 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, compress, repeat
 from operator import ge
+from typing import Self
 
 from warmlog_protocol.errors import CorruptBatch
-
-Buffer = bytes | bytearray | memoryview
 
 CONSTANT_BYTES = 8
 PIECE_VALUES = 16 * 1024
@@ -34,7 +33,7 @@ class IntColumn:
         self._values: list[int] | None = None
 
     @classmethod
-    def constant_of(cls, value: int, count: int) -> "IntColumn":
+    def constant_of(cls, value: int, count: int) -> Self:
         """A column in which every record has `value`."""
         return cls(0, value.to_bytes(CONSTANT_BYTES, "little"), count)
 
@@ -47,11 +46,6 @@ class IntColumn:
         """The value of every record; only valid if `is_constant`."""
         assert self.width == 0
         return int.from_bytes(self.data, "little")
-
-    @property
-    def size_bytes(self) -> int:
-        """How many bytes the column takes in a body: a width byte, then its values."""
-        return 1 + len(self.data)
 
     def tolist(self) -> list[int]:
         """The values. The list is kept for the next caller: do not change it."""
