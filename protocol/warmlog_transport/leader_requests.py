@@ -1,24 +1,15 @@
 """Requests about partitions: each is sent to the partition's leader, and again while there is none."""
 
 from collections.abc import Awaitable, Callable, Collection
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from warmlog_protocol.errors import ApiError, StorageError, UnknownTopicOrPartition, error_from_code
+from warmlog_protocol.messages import PartitionResult
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.connection import BrokerLink
 from warmlog_transport.errors import BrokerUnavailable
-from warmlog_transport.responses import HasError, TopicPartition
+from warmlog_transport.responses import TopicPartition
 from warmlog_transport.retries import Retries
-
-
-class PartitionResult(HasError, Protocol):
-    """A partition's part of a response."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-
 
 Result = TypeVar("Result", bound=PartitionResult)
 

@@ -4,7 +4,7 @@ Consumers and ranges read it in the same two steps. When a response arrives, `Fe
 each other, which says where to fetch next. When a batch is read, its CRC is checked.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 
 from warmlog.errors import ApiError, CorruptBatch, ErrorCode, UnreadableBatch, error_from_code
 from warmlog_protocol.batch import (
@@ -16,7 +16,7 @@ from warmlog_protocol.batch import (
     check_crc,
     read_header,
 )
-from warmlog_protocol.messages import AbortedTransaction, FetchedPartition
+from warmlog_protocol.messages import FetchedPartition
 
 
 def whole_headers(fetched: FetchedPartition, payload: memoryview, fetch_offset: int) -> Iterator[BatchHeader]:
@@ -62,34 +62,8 @@ def whole_headers(fetched: FetchedPartition, payload: memoryview, fetch_offset: 
         yield held
 
 
-class AbortedRanges:
-    """Which batches of one Fetch response to hide from a reader of committed records, passed in their order.
-
-    An aborted transaction reaches from its first offset to its producer's next abort marker.
-    """
-
-    __slots__ = ("_aborting", "_coming")
-
-    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
-        self._coming = sorted(aborted, key=lambda transaction: -transaction.first_offset)
-        self._aborting: set[int] = set()
-
-    def hides(self, batch: RecordBatch) -> bool:
-        """Whether `batch` is a control batch or belongs to an aborted transaction."""
-        header = batch.header
-        while self._coming and self._coming[-1].first_offset <= header.last_offset:
-            self._aborting.add(self._coming.pop().producer_id)
-        if header.is_control:
-            if batch.control_type is ControlType.ABORT:
-                self._aborting.discard(header.producer_id)
-            return True
-        return header.is_transactional and header.producer_id in self._aborting
-
-
 class FetchedBatches:
     """The complete batches of one response, read one after another."""
-
-    __slots__ = ("_aborted", "error", "high_watermark", "leader_epoch", "next_epoch", "next_offset", "position", "view")
 
     def __init__(self, fetched: FetchedPartition, payload: memoryview, fetch_offset: int, fetch_epoch: int) -> None:
         """`payload` is what a fetch from `fetch_offset` brought; `fetch_epoch` is of the batch before that."""
@@ -113,7 +87,10 @@ class FetchedBatches:
         except CorruptBatch as error:
             self.error = error
         self.view = payload[:end]
-        self._aborted = AbortedRanges(fetched.aborted_transactions)
+        self._aborted = sorted(fetched.aborted_transactions, key=lambda transaction: -transaction.first_offset)
+        """Those that begin later, the next one last."""
+        self._aborting: set[int] = set()
+        """The producers in the middle of one."""
 
     @property
     def unread_bytes(self) -> int:
@@ -146,8 +123,18 @@ class FetchedBatches:
         return end < len(self.view) and read_header(self.view, end).base_offset == header.next_offset
 
     def is_hidden(self, batch: RecordBatch) -> bool:
-        """Whether to hide `batch` from a reader of committed records, and control batches from all. Asked in order."""
-        return self._aborted.hides(batch)
+        """Whether to hide `batch` from a reader of committed records, and control batches from all. Asked in order.
+
+        An aborted transaction reaches from its first offset to its producer's next abort marker.
+        """
+        header = batch.header
+        while self._aborted and self._aborted[-1].first_offset <= header.last_offset:
+            self._aborting.add(self._aborted.pop().producer_id)
+        if header.is_control:
+            if batch.control_type is ControlType.ABORT:
+                self._aborting.discard(header.producer_id)
+            return True
+        return header.is_transactional and header.producer_id in self._aborting
 
 
 def error_in(fetched: FetchedPartition, fetch_offset: int) -> ApiError:

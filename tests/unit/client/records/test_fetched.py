@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import warmlog
-from warmlog.records.fetched import AbortedRanges, next_readable
+from warmlog.records.fetched import FetchedBatches, next_readable
 from warmlog.records.verdict import MAX_OFFSET, Action, Policy, decide
-from warmlog_protocol.batch import ControlType, EndTxnMarker, encode_batch, encode_end_txn_marker, read_batch
-from warmlog_protocol.messages import AbortedTransaction
+from warmlog_protocol.batch import ControlType, EndTxnMarker, RecordBatch, encode_batch, encode_end_txn_marker
+from warmlog_protocol.messages import AbortedTransaction, FetchedPartition
 
 
 def data(producer_id: int, offset: int, *, is_transactional: bool = True) -> bytes:
@@ -52,10 +52,17 @@ LAST_OFFSETS = [4, 7, 12]
 VISIBLE = [2, 5, 8]
 
 
-def visible(first_offset: int, end_offset: int, aborted: list[AbortedTransaction]) -> list[int]:
-    ranges = AbortedRanges(aborted)
-    batches = [read_batch(batch) for batch in LOG[first_offset:end_offset]]
-    return [batch.base_offset for batch in batches if not ranges.hides(batch)]
+def visible(first_offset: int, end_offset: int, aborted: list[AbortedTransaction], log: list[bytes] = LOG) -> list[int]:
+    payload = b"".join(log[first_offset:end_offset])
+    fetched = FetchedPartition("t", 0, 0, "", end_offset, end_offset, 0, 0, bytes(16), len(payload), aborted)
+    batches = FetchedBatches(fetched, memoryview(payload), first_offset, -1)
+    assert batches.next_offset == end_offset
+    found = []
+    while (header := batches.next_header()) is not None:
+        if not batches.is_hidden(RecordBatch(header, batches.bytes_of(header))):
+            found.append(header.base_offset)
+        batches.position += header.size_bytes
+    return found
 
 
 def test_aborted_records_and_markers_are_hidden_wherever_a_fetch_begins_and_ends() -> None:
@@ -74,8 +81,7 @@ def test_without_a_list_only_markers_are_hidden() -> None:
 
 
 def test_batches_outside_of_transactions_are_never_hidden() -> None:
-    ranges = AbortedRanges([AbortedTransaction(1, 0)])
-    assert not ranges.hides(read_batch(data(1, 0, is_transactional=False)))
+    assert visible(0, 1, [AbortedTransaction(1, 0)], [data(1, 0, is_transactional=False)]) == [0]
 
 
 @given(st.integers(0, 1000), st.integers(1, 5000), st.integers(0, 3000))
