@@ -150,15 +150,22 @@ _OWN_TYPES: dict[str, tuple[type, ...]] = {
     "rebalance_timeout_ms": (int, NoneType),
     "transactional_id": (str, NoneType),
 }
+_LEAST = {"linger_ms": 0, "max_wait_ms": 0, "unavailable_timeout_ms": 0}
 
 
-def check_own_types(**options: object) -> None:
-    """Raise TypeError for an option of a producer or consumer of another type than it has; int is what most have."""
+def check_own_options(**options: object) -> None:
+    """Check options of a producer or consumer, of which most are an int from 1 on.
+
+    TypeError for a value of another type, InvalidConfig for a number that is too low.
+    """
     for name, value in options.items():
         types = _OWN_TYPES.get(name, (int,))
         if type(value) not in types:
             expected = " or ".join("None" if one is NoneType else one.__name__ for one in types)
             raise TypeError(f"{name}={value!r}: {expected} expected, not {type(value).__name__}")
+        least = _LEAST.get(name, 1)
+        if isinstance(value, (int, float)) and type(value) is not bool and not value >= least:
+            raise InvalidConfig(f"{name}={value}: at least {least} expected")
 
 
 _OF_KAFKA = {"auto_offset_reset": "start", "enable_auto_commit": "commit", "security_protocol": "ssl"}

@@ -24,7 +24,7 @@ from warmlog.producer.producer_batch import ProducerBatch
 from warmlog.producer.producer_core import ProducerCore
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL
-from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.options import ConnectionOptions, check_own_options
 
 MAX_UNACKNOWLEDGED_BYTES = 16 * 1024 * 1024
 """`send` waits while more than this is in flight or waits to be sent."""
@@ -47,6 +47,7 @@ class ArrowProducer:
         transactional_id: str | None = None,
     ) -> None:
         """Connects when that is needed. In the event loop that it runs in."""
+        check_own_options(delivery_timeout_ms=delivery_timeout_ms)
         producer_options = ProducerOptions(
             acks=ACKS_ALL,
             is_idempotent=True,

@@ -25,7 +25,7 @@ from warmlog_protocol.messages import NO_LEADER_EPOCH
 from warmlog_transport.address import checked_bootstrap
 from warmlog_transport.cluster import Throttled, is_interruption, not_open
 from warmlog_transport.list_offsets import Unread, lags
-from warmlog_transport.options import ConnectionKeywords, check_own_types, connection_options
+from warmlog_transport.options import ConnectionKeywords, check_own_options, connection_options
 from warmlog_transport.responses import TopicPartition
 
 if TYPE_CHECKING:
@@ -120,7 +120,15 @@ class Consumer(Throttled):
         `assignor` is "uniform" or "range".
         """
         self._connection_options = connection_options(connection, Consumer)
-        check_own_types(
+        check_own_options(
+            max_bytes=max_bytes,
+            partition_max_bytes=partition_max_bytes,
+            min_bytes=min_bytes,
+            max_wait_ms=max_wait_ms,
+            prefetch_bytes=prefetch_bytes,
+            verify_crc=verify_crc,
+            max_decompressed_bytes=max_decompressed_bytes,
+            unavailable_timeout_ms=unavailable_timeout_ms,
             session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,
             commit_interval_ms=commit_interval_ms,

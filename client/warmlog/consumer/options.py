@@ -9,18 +9,9 @@ from warmlog.points import TopicPartition
 from warmlog.records.verdict import Policy
 from warmlog.texts import is_encodable
 from warmlog_protocol.messages import IsolationLevel
-from warmlog_transport.options import check_own_types
+from warmlog_transport.options import check_own_options
 
 _ISOLATION = {"read_uncommitted": IsolationLevel.READ_UNCOMMITTED, "read_committed": IsolationLevel.READ_COMMITTED}
-_LEAST = {
-    "max_bytes": 1,
-    "partition_max_bytes": 1,
-    "min_bytes": 1,
-    "max_wait_ms": 0,
-    "prefetch_bytes": 1,
-    "max_decompressed_bytes": 1,
-    "unavailable_timeout_ms": 0,
-}
 OnPartitions = Callable[[list[TopicPartition]], Awaitable[None] | None]
 """A callback with partitions: a function or a coroutine function."""
 
@@ -53,11 +44,6 @@ class ConsumerOptions:
         return Policy.CONSUMER_RESETS if is_endless else Policy.CONSUMER_RESETS_WITHIN_TOPIC
 
     def __post_init__(self) -> None:
-        check_own_types(verify_crc=self.verify_crc)
-        for name, least in _LEAST.items():
-            check_own_types(**{name: getattr(self, name)})
-            if getattr(self, name) < least:
-                raise InvalidConfig(f"{name}={getattr(self, name)}: at least {least} expected")
         if self.on_out_of_range not in OUT_OF_RANGE_POLICIES:
             raise InvalidConfig(
                 f"on_out_of_range={self.on_out_of_range!r}: one of {', '.join(OUT_OF_RANGE_POLICIES)} expected"
@@ -84,10 +70,6 @@ class GroupOptions:
         _check_name("group", self.group)
         if self.instance_id is not None:
             _check_name("instance_id", self.instance_id)
-        for name in ("session_timeout_ms", "rebalance_timeout_ms", "commit_interval_ms", "max_poll_interval_ms"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidConfig(f"{name}={value}: at least 1 expected")
         if self.commit not in COMMIT_MODES:
             raise InvalidConfig(f"commit={self.commit!r}: one of {', '.join(COMMIT_MODES)} expected")
         for name in ("on_assigned", "on_revoked", "on_lost"):
@@ -103,7 +85,7 @@ def _check_name(option: str, name: object) -> None:
 
 def parse_isolation(isolation: str) -> int:
     """Return the number on the wire of "read_uncommitted" or "read_committed"."""
-    check_own_types(isolation=isolation)
+    check_own_options(isolation=isolation)
     level = _ISOLATION.get(isolation)
     if level is None:
         raise InvalidConfig(f"isolation={isolation!r}: one of {', '.join(_ISOLATION)} expected")

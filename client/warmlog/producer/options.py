@@ -37,20 +37,8 @@ class ProducerOptions:
     transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
-        for name in (
-            "batch_bytes",
-            "buffer_bytes",
-            "high_water_bytes",
-            "delivery_timeout_ms",
-            "max_in_flight",
-            "transaction_timeout_ms",
-        ):
-            if getattr(self, name) < 1:
-                raise InvalidConfig(f"{name}={getattr(self, name)}: at least 1 expected")
         if self.expired not in get_args(Expired):
             raise InvalidConfig(f'expired={self.expired!r}: "warn", "error" or "accept" expected')
-        if not self.linger_ms >= 0:
-            raise InvalidConfig(f"linger_ms={self.linger_ms}: at least 0 expected")
         if self.is_idempotent and self.max_in_flight > MAX_IN_FLIGHT_WITH_SEQUENCES:
             raise InvalidConfig(
                 f"max_in_flight={self.max_in_flight}: an idempotent producer may have at most "

@@ -36,7 +36,7 @@ from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL
 from warmlog_transport.address import checked_bootstrap
 from warmlog_transport.cluster import Throttled, is_interruption, not_open
-from warmlog_transport.options import ConnectionKeywords, ConnectionOptions, check_own_types, connection_options
+from warmlog_transport.options import ConnectionKeywords, ConnectionOptions, check_own_options, connection_options
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -110,7 +110,7 @@ class Producer(Throttled, Generic[Value, Key]):
         - `transaction_timeout_ms`: the broker aborts a transaction that is open for longer.
         - `connection`: any of the fields of ConnectionOptions.
         """
-        check_own_types(
+        check_own_options(
             idempotent=idempotent,
             compression=compression,
             linger_ms=linger_ms,
