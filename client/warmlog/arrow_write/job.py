@@ -15,7 +15,6 @@ is due joins, too: others may have finished long before.
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from warmlog.errors import ApiError, BrokerUnavailable, DeliveryTimeout, WarmlogError, may_pass
@@ -69,9 +68,7 @@ class Membership:
         self._heartbeats = asyncio.create_task(self._keep(), name="warmlog job heartbeats")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, *_: object) -> None:
         assert self._heartbeats is not None
         self._heartbeats.cancel()
         await asyncio.wait([self._heartbeats])

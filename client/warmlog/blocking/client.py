@@ -6,7 +6,6 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from warmlog.admin.admin import Admin
@@ -61,11 +60,9 @@ class BlockingClient(Generic[C]):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
         if self._thread is not None:
-            self._end(self._thread, self._exiting(kind, error, trace))
+            self._end(self._thread, self._exiting(error))
 
     def _end(self, thread: LoopThread, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if thread.is_current:
@@ -93,11 +90,9 @@ class BlockingClient(Generic[C]):
         """What closes the client. It does not refer to `self`, so that a client that was not closed is collected."""
         return self._client.close
 
-    def _exiting(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Callable[[], Coroutine[Any, Any, None]]:
+    def _exiting(self, error: BaseException | None) -> Callable[[], Coroutine[Any, Any, None]]:
         """What ends a `with` block."""
-        return lambda: self._client.__aexit__(kind, error, trace)
+        return lambda: self._client.__aexit__(None, error, None)
 
 
 def _abandoned(name: str, thread: LoopThread, work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -8,7 +8,6 @@ from concurrent.futures import Future, InvalidStateError
 from concurrent.futures._base import PENDING
 from contextlib import suppress
 from functools import cached_property, partial
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from warmlog.blocking.client import BlockingClient, in_loop, options_of, waiting
@@ -449,9 +448,7 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
 
         return close
 
-    def _exiting(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Callable[[], Coroutine[Any, Any, None]]:
+    def _exiting(self, error: BaseException | None) -> Callable[[], Coroutine[Any, Any, None]]:
         if error is None:
             return self._closing()
         client, queue = self._client, self._made_queue()
@@ -464,7 +461,7 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
                     await queue.empty()
             if queue.count:
                 error.add_note(f"{queue.count} records were not sent")
-            await client.__aexit__(kind, error, trace)
+            await client.__aexit__(None, error, None)
 
         return end
 

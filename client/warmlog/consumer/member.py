@@ -125,9 +125,9 @@ class Member(OffsetCommits):
 
     def check(self) -> None:
         """Raise FencedInstanceId if another process has the instance id: nothing can be done with this consumer."""
-        assignment = self._assignment
-        if assignment.is_final and assignment.reason is not None:
-            raise errors.FencedInstanceId(str(assignment.reason))
+        reason = self._assignment.reason
+        if isinstance(reason, errors.FencedInstanceId):
+            raise errors.FencedInstanceId(str(reason))
 
     # --- what the coordinator assigns ---------------------------------------------------------------------------
 

@@ -353,7 +353,7 @@ class Accumulator:
 
     def abandon(self, batch: ProducerBatch) -> None:
         """The caller that awaited all of `batch` no longer waits: an error of it, now or later, is unseen."""
-        batch.mark_all_awaited(is_awaited=False)
+        batch.is_all_awaited = False
         if batch.is_error_unseen:
             self._note_failure(batch)
 

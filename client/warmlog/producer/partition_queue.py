@@ -31,12 +31,11 @@ from warmlog import errors
 from warmlog.producer.delivery import DeliveryFuture, WaitingRecord
 from warmlog.producer.producer_batch import NO_BATCH, NO_PRODUCER, NS_PER_MS, ProducerBatch
 from warmlog.producer.record_input import MAX_TIMESTAMP_MS, RECORD_OVERHEAD_BYTES, partition_of_key
-from warmlog_protocol.batch import NO_SEQUENCE
+from warmlog_protocol.batch import NO_SEQUENCE, SEQUENCE_MASK
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ProducedPartition
 from warmlog_transport.responses import DEFAULT_SEGMENT_BYTES, Topic, partition_range
 
-SEQUENCE_MASK = 0x7FFFFFFF
 _by_order = attrgetter("order")
 
 

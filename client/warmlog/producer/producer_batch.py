@@ -68,11 +68,12 @@ class ProducerBatch:
     error: WarmlogError | None = None
     base_offset: int = -1
     log_append_time_ms: int = -1
+    is_all_awaited: bool = False
+    """Whether one caller waits for all records, and will raise their error."""
     _encode: Encode | None = None
     _run_starts: list[int] = field(default_factory=list)
     _run_times_ms: list[int] = field(default_factory=list)
     _errors_received: set[int] | None = None
-    _is_all_awaited: bool = False
     _waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     # --- filling ----------------------------------------------------------------------------------------------------
@@ -204,14 +205,10 @@ class ProducerBatch:
             time_ms = self._run_times_ms[bisect_right(self._run_starts, index) - 1]
         return RecordMetadata(self.topic, self.partition, offset, time_ms)
 
-    def mark_all_awaited(self, *, is_awaited: bool) -> None:
-        """Whether one caller waits for all records, and will raise their error."""
-        self._is_all_awaited = is_awaited
-
     @property
     def is_error_unseen(self) -> bool:
         """Whether the batch failed, and no caller has received or will receive the error of some record."""
-        if self.error is None or self._is_all_awaited:
+        if self.error is None or self.is_all_awaited:
             return False
         return self._errors_received is None or len(self._errors_received) < self.count
 

@@ -52,7 +52,6 @@ class ProducerCore:
         self._sending = asyncio.create_task(self.sender.run(), name="warmlog producer")
         self._learning: dict[str, asyncio.Task[None]] = {}
         self._waiters: list[asyncio.Future[None]] = []
-        self._is_stopped = False
         self.transactions: TransactionalId | None = None
 
     def check_send(self) -> None:
@@ -80,11 +79,11 @@ class ProducerCore:
     @property
     def has_failed(self) -> bool:
         """Whether its sender has ended before `stop`."""
-        return self.sender.has_ended and not self._is_stopped
+        return self.sender.has_ended and not self.sender.is_stopping
 
     async def stop(self) -> None:
         """Give up what is not acknowledged, end all tasks and disconnect. May be called again."""
-        self._is_stopped = self.sender.is_stopping = True
+        self.sender.is_stopping = True
         if self.transactions is not None:
             self.transactions.stop()
         tasks = [self._sending, *self._learning.values()]
@@ -118,7 +117,7 @@ class ProducerCore:
                     rows = partial(encode_records, part.values, part.keys, part.headers, part.timestamps_ms)
                     size_bytes = content_bytes + BATCH_OVERHEAD_BYTES
                     batches.append(self.accumulator.add_batch(queue, rows, len(part.values), size_bytes))
-                    batches[-1].mark_all_awaited(is_awaited=True)
+                    batches[-1].is_all_awaited = True
                     if queue is queues.sticky:
                         queues.sticky = None
             for batch in batches:
@@ -199,12 +198,12 @@ class ProducerCore:
 
     def _check_sender(self) -> None:
         """Raise ClientClosed if nothing more is sent: what is buffered from now on would never be done."""
-        if self._is_stopped or self.sender.has_ended:
+        if self.sender.is_stopping or self.sender.has_ended:
             raise ClientClosed("the producer was closed before this was sent")
 
     def _wake_waiters(self) -> None:
         is_low = self.accumulator.buffered_bytes <= self._options.high_water_bytes // 2
-        if self._waiters and (is_low or self.accumulator.failed or self._is_stopped):
+        if self._waiters and (is_low or self.accumulator.failed or self.sender.is_stopping):
             waiters, self._waiters = self._waiters, []
             for waiter in waiters:
                 if not waiter.done():

@@ -58,7 +58,6 @@ class Assignment(NamedTuple):
     """What the member may own now, by the coordinator's last response."""
     reason: WarmlogError | None
     """Why it is out, if it was refused or had to leave."""
-    is_final: bool
     is_settled: bool
     """Whether the member is to get nothing more, unless the group changes."""
 
@@ -87,10 +86,7 @@ class Membership:
 
     @property
     def assignment(self) -> Assignment:
-        is_final = isinstance(self._reason, FencedInstanceId)
-        return Assignment(
-            self._incarnation, self._phase, self._epoch, self._assigned, self._reason, is_final, self._is_settled
-        )
+        return Assignment(self._incarnation, self._phase, self._epoch, self._assigned, self._reason, self._is_settled)
 
     @property
     def is_urgent(self) -> bool:
@@ -101,7 +97,7 @@ class Membership:
 
     def join(self) -> None:
         """Become a member, unless it is one or may not be one again."""
-        if self._phase is Phase.OUT and not self.assignment.is_final:
+        if self._phase is Phase.OUT and not isinstance(self._reason, FencedInstanceId):
             self._incarnation += 1
             self._phase, self._reason = Phase.JOINING, None
             self._epoch, self._assigned = 0, NOTHING

@@ -61,7 +61,7 @@ def test_a_join_gives_everything_and_later_heartbeats_only_the_epoch() -> None:
     member.join()
     assert member.is_urgent
     assert exchange(member, response(1, ORDERS)) == FIRST
-    assert member.assignment == (1, Phase.MEMBER, 1, ORDERS, None, False, True)
+    assert member.assignment == (1, Phase.MEMBER, 1, ORDERS, None, True)
     assert member.interval_ms == 500
     assert member.is_urgent  # the coordinator takes what is owned only with the epoch
     assert exchange(member, response(1, ORDERS)) == GroupHeartbeatRequest("g", "m", 1, owned=[])
@@ -163,13 +163,13 @@ def test_a_member_that_was_refused_is_silent_until_it_joins_with_nothing(error: 
     member = joined()
     member.own(1, ORDERS)
     exchange(member, error)
-    assert member.assignment == (1, Phase.OUT, 1, NOTHING, error, False, False)
+    assert member.assignment == (1, Phase.OUT, 1, NOTHING, error, False)
     assert member.request() is None
     member.own(1, ORDERS)
     assert member.request() is None
     member.join()
     assert exchange(member, response(7, CLICKS)) == FIRST
-    assert member.assignment == (2, Phase.MEMBER, 7, CLICKS, None, False, True)
+    assert member.assignment == (2, Phase.MEMBER, 7, CLICKS, None, True)
     member.own(1, ORDERS)  # of the incarnation before
     assert exchange(member, response(7)).owned == []
 
@@ -180,7 +180,7 @@ def test_a_fenced_instance_never_joins_again() -> None:
     exchange(member, error)
     member.join()
     assert member.request() is None
-    assert member.assignment == (1, Phase.OUT, 1, NOTHING, error, True, False)
+    assert member.assignment == (1, Phase.OUT, 1, NOTHING, error, False)
 
 
 def test_a_commit_that_was_refused_ends_the_life_that_it_belongs_to() -> None:
@@ -194,7 +194,7 @@ def test_a_commit_that_was_refused_ends_the_life_that_it_belongs_to() -> None:
     assert member.assignment.reason is error
     member.join()
     member.responded(request, response(1, ORDERS))
-    assert member.assignment == (2, Phase.JOINING, 0, NOTHING, None, False, False)
+    assert member.assignment == (2, Phase.JOINING, 0, NOTHING, None, False)
 
 
 @pytest.mark.parametrize(("for_a_while", "epoch"), [(False, -1), (True, -2)])
@@ -207,7 +207,7 @@ def test_leaving_is_repeated_until_there_is_a_response(for_a_while: bool, epoch:
     assert member.assignment.phase is Phase.LEAVING
     assert exchange(member, warmlog.CoordinatorLoadInProgress("loading")).member_epoch == epoch
     assert exchange(member, response(epoch)) == GroupHeartbeatRequest("g", "m", epoch, left_epoch=1)
-    assert member.assignment == (1, Phase.OUT, 1, NOTHING, None, False, False)
+    assert member.assignment == (1, Phase.OUT, 1, NOTHING, None, False)
 
 
 def test_a_member_that_leaves_and_is_unknown_has_left() -> None:
