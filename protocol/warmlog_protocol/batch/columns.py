@@ -29,7 +29,7 @@ from struct import Struct
 from warmlog_protocol.batch.column_data import Columns, data_bytes, empty_columns
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.batch.int_column import IntColumn, pack_ints, read_column
-from warmlog_protocol.codec.compression import Codec, compress, decompress, repack
+from warmlog_protocol.codec.compression import Codec, compress, decompress
 from warmlog_protocol.codec.memory import Piece, joined
 from warmlog_protocol.errors import CorruptBatch, MessageTooLarge
 
@@ -153,7 +153,7 @@ def read_times(header: BatchHeader, body: memoryview, unpacked: memoryview) -> t
 
 def repack_columns(header: BatchHeader, body: memoryview, unpacked: memoryview, codec: Codec) -> list[Piece]:
     """Return the body with the same columns, compressed by `codec`, in pieces. The columns are not decoded."""
-    return [body[: _rest_position(header)], repack(codec, unpacked, is_rows=False)]
+    return [body[: _rest_position(header)], compress(codec, unpacked)]
 
 
 def _add_column(parts: list[Piece], column: IntColumn) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from warmlog_protocol.batch.batch import RecordBatch, empty_batch, seal_columns, seal_rows
 from warmlog_protocol.batch.columns import repack_columns
 from warmlog_protocol.batch.header import CODEC_BITS, HEADER_BYTES, MAGIC_COLUMNS, seal_pieces
-from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, repack
+from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress
 from warmlog_protocol.errors import MessageTooLarge
 
 
@@ -57,7 +57,7 @@ def recompress_batch(batch: RecordBatch, codec: Codec, *, max_bytes: int = sys.m
     if header.magic == MAGIC_COLUMNS:
         pieces = repack_columns(header, batch.buffer[HEADER_BYTES:], unpacked, codec)
     else:
-        pieces = [repack(codec, unpacked, is_rows=True)]
+        pieces = [compress(codec, unpacked, is_rows=True)]
     size_bytes = HEADER_BYTES + sum(map(len, pieces))
     if size_bytes > max_bytes:
         raise MessageTooLarge(f"a batch of {size_bytes} bytes after compression by {codec.label}")

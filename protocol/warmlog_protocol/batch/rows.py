@@ -29,7 +29,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from warmlog_protocol.batch.column_data import Columns, columns_of, decode_headers, empty_columns
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.batch.int_column import IntColumn, pack_ints
-from warmlog_protocol.codec.compression import Codec, repack
+from warmlog_protocol.codec.compression import Codec, compress
 from warmlog_protocol.codec.memory import LARGE_BYTES, Piece, joined
 from warmlog_protocol.errors import CorruptBatch
 
@@ -93,7 +93,7 @@ def encode_rows(
         rows.add_headers(None if lengths is None else map(read_headers, lengths.part(start, stop).tolist()))
         pieces.append(rows.packed())
         rest()
-    return pieces if codec is Codec.NONE or not pieces else [repack(codec, joined(pieces), is_rows=True)]
+    return pieces if codec is Codec.NONE or not pieces else [compress(codec, joined(pieces), is_rows=True)]
 
 
 class _RowFields:

@@ -77,18 +77,11 @@ class Codec(IntEnum):
         raise InvalidConfig(f"unknown compression {name!r}: choose one of {known}")
 
 
-def compress(codec: Codec, data: Buffer) -> bytes:
-    """`data` compressed for columns; with NONE, `data` itself."""
-    return bytes(repack(codec, data, is_rows=False))
+def compress(codec: Codec, data: Buffer, *, is_rows: bool = False) -> Buffer:
+    """Return `data` compressed for columns, or for rows: these differ for snappy only, which Kafka frames.
 
-
-def compress_rows(codec: Codec, data: bytes) -> bytes:
-    """`data` compressed for rows. Differs from `compress` for snappy only, which Kafka frames."""
-    return bytes(repack(codec, data, is_rows=True))
-
-
-def repack(codec: Codec, data: Buffer, *, is_rows: bool) -> Buffer:
-    """As `compress` or `compress_rows`, without copying what may be large; with NONE, `data` itself."""
+    With NONE, `data` itself.
+    """
     if codec is Codec.NONE:
         return data
     if not is_rows or codec is not Codec.SNAPPY:

@@ -6,7 +6,7 @@ from random import Random
 
 from warmlog_protocol.batch import encode_batch, read_batch, to_rows
 from warmlog_protocol.batch.header import HEADER_BYTES, MAGIC_COLUMNS, BatchHeader, read_header, seal_batch
-from warmlog_protocol.codec.compression import Codec, compress, compress_rows, decompress, decompress_rows
+from warmlog_protocol.codec.compression import Codec, compress, decompress, decompress_rows
 from warmlog_protocol.errors import CorruptBatch
 
 PREFIX_BYTES = 5
@@ -120,5 +120,5 @@ def _unpack(header: BatchHeader, body: bytes) -> bytes:
 
 def _pack(header: BatchHeader, present: bytes, plain: bytes) -> bytes:
     if header.magic != MAGIC_COLUMNS:
-        return compress_rows(header.codec, plain)
+        return bytes(compress(header.codec, plain, is_rows=True))
     return present + len(plain).to_bytes(4, "little") + compress(header.codec, plain)

@@ -31,7 +31,7 @@ from warmlog_protocol.batch import (
     to_rows,
 )
 from warmlog_protocol.batch.rows import BYTES_A_ROW, pack_varint, read_rows, read_varint
-from warmlog_protocol.codec.compression import Codec, compress_rows
+from warmlog_protocol.codec.compression import Codec, compress
 from warmlog_protocol.errors import CorruptBatch
 
 KAFKA_SAMPLE = kafka_sample.SAMPLE
@@ -299,7 +299,7 @@ FIRST = row(0, 0, -1, 1, b"a", 0)
         (header_of(1, attributes=5), FIRST, "codec 5"),
         (header_of(1, attributes=64, base_timestamp_ms=-1), FIRST, "delete horizon -1"),
         (header_of(1, attributes=4), FIRST, "zstd body"),
-        (header_of(1, attributes=4), compress_rows(Codec.ZSTD, bytes(LIMIT_BYTES + 1)), "limit"),
+        (header_of(1, attributes=4), compress(Codec.ZSTD, bytes(LIMIT_BYTES + 1), is_rows=True), "limit"),
     ],
 )
 def test_malformed_rows_are_a_corrupt_batch(header: BatchHeader, body: bytes, message: str) -> None:
@@ -328,7 +328,7 @@ def test_damaged_rows_that_were_compressed_are_read_or_a_corrupt_batch(
     made: Records, damage: Damage, codec: Codec
 ) -> None:
     batch = rows_of(made)
-    body = compress_rows(codec, damage.apply(batch[HEADER_BYTES:]))
+    body = compress(codec, damage.apply(batch[HEADER_BYTES:]), is_rows=True)
     check_readable_or_corrupt(seal_batch(read_header(batch)._replace(attributes=codec), body))
 
 
