@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from typing import Self, TypeVar, cast
 
 from warmlog_protocol.errors import ApiError, ProtocolError, RemoteProtocolError, WarmlogError
-from warmlog_protocol.messages import AuthenticateResponse, HandshakeResponse, Message
+from warmlog_protocol.messages import AuthenticateResponse, HandshakeRequest, HandshakeResponse, Message
 from warmlog_protocol.wire.connection import ClientConnection, ReceivedResponse
 from warmlog_protocol.wire.frames import Allocate
 from warmlog_transport.address import Address, silent, why_unconnected
 from warmlog_transport.errors import BrokerUnavailable, ClientClosed
-from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.options import ConnectionOptions, client_version
 from warmlog_transport.retries import pause_s
 from warmlog_transport.tls import lost_early
 
@@ -120,6 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         `connect_timeout_ms`, and SaslAuthenticationFailed."""
         loop = asyncio.get_running_loop()
         timeout_s = options.connect_timeout_ms / 1000
+        introduction = HandshakeRequest(options.client_name, client_version())
         tls = options.tls_context()
         connection: Self | None = None
         try:
@@ -131,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
                     server_hostname=address.host if tls else None,
                     ssl_handshake_timeout=timeout_s if tls else None,
                 )
-                connection.broker = await connection.call(options.handshake(), HandshakeResponse)
+                connection.broker = await connection.call(introduction, HandshakeResponse)
                 await connection._authenticate(connection.broker)
         except TimeoutError:
             await _discard(connection)

@@ -9,7 +9,7 @@ from types import NoneType
 from typing import TypedDict
 
 from warmlog_protocol.errors import InvalidConfig, did_you_mean
-from warmlog_protocol.messages import HandshakeRequest, HandshakeResponse
+from warmlog_protocol.messages import HandshakeResponse
 from warmlog_protocol.sasl.credential import MECHANISMS
 from warmlog_protocol.wire.connection import CLIENT_BUFFER_BYTES, DEFAULT_MAX_FRAME_BYTES
 from warmlog_protocol.wire.login import Login, Password, login
@@ -67,10 +67,6 @@ class ConnectionOptions:
     def login(self, address: Address, broker: HandshakeResponse) -> Login:
         """Return the requests that authenticate a new connection."""
         return login(str(address), broker, self.username, self.password, self.sasl_mechanism)
-
-    def handshake(self) -> HandshakeRequest:
-        """The first request of a connection."""
-        return HandshakeRequest(self.client_name, client_version())
 
 
 class ConnectionKeywords(TypedDict, total=False):

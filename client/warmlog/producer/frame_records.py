@@ -71,8 +71,9 @@ class FrameRows:
 
     def _records(self, batch: "pa.RecordBatch") -> BulkRecords:
         now_ms = time.time_ns() // NS_PER_MS
-        keys = None if self.key is None else _keys(self.key, batch.column(self.key))
-        times = None
+        keys = times = None
+        if self.key is not None:
+            keys = bytes_of_array(f"key={self.key!r}", key_column(self.key, batch.column(self.key)))
         if self.timestamp is not None:
             times = timestamps_of_array(f"timestamp={self.timestamp!r}", batch.column(self.timestamp), now_ms)
         return BulkRecords.check(self._values(batch), keys, None, times, now_ms)
@@ -150,10 +151,6 @@ def _check_key(name: str, found: "pa.DataType") -> None:
     inner = found.value_type if types.is_dictionary(found) else found
     if not (is_text(inner) or is_bytes(inner) or types.is_integer(inner) or types.is_null(inner)):
         raise TypeError(f"key={name!r}: a column of text, bytes or integers expected, not of {found}")
-
-
-def _keys(name: str, column: Any) -> list[bytes | None]:
-    return bytes_of_array(f"key={name!r}", key_column(name, column))
 
 
 def key_column(name: str, column: Any) -> "pa.Array":

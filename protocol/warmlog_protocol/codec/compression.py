@@ -29,10 +29,8 @@ from typing import Any
 
 import cramjam
 
-from warmlog_protocol.codec.memory import zeroed_memory
+from warmlog_protocol.codec.memory import Buffer, zeroed_memory
 from warmlog_protocol.errors import CorruptBatch, InvalidConfig
-
-Buffer = bytes | bytearray | memoryview
 
 # The limit on one batch in a reader's memory: far more than a batch of the usual 1 MiB decompresses to.
 DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
