@@ -72,7 +72,7 @@ class Throttle:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """An open connection after its Handshake. `on_change` is called when it becomes writable again or is lost."""
+    """A connection, to be used after `open`. `on_change` is called when it becomes writable again or is lost."""
 
     def __init__(
         self,
@@ -107,36 +107,27 @@ class Connection(asyncio.BufferedProtocol):
         self._next_session: asyncio.TimerHandle | None = None
         self._authenticating: asyncio.Task[None] | None = None
 
-    @classmethod
-    async def open(
-        cls,
-        address: Address,
-        options: ConnectionOptions,
-        on_change: Callable[[], None] = lambda: None,
-        throttle: Throttle | None = None,
-        allocate: Allocate | None = None,
-    ) -> Self:
-        """Connect, shake hands and authenticate. Raises BrokerUnavailable if that fails or takes longer than
-        `connect_timeout_ms`, and SaslAuthenticationFailed."""
-        loop = asyncio.get_running_loop()
+    async def open(self) -> Self:
+        """Connect, shake hands and authenticate; return the connection. Raises BrokerUnavailable if that fails or takes
+        longer than `connect_timeout_ms`, and SaslAuthenticationFailed."""
+        address, options = self.address, self._options
         timeout_s = options.connect_timeout_ms / 1000
         introduction = HandshakeRequest(options.client_name, client_version())
         tls = options.tls_context()
-        connection: Self | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                _, connection = await loop.create_connection(
-                    lambda: cls(address, options, on_change, throttle, allocate),
+                await self._loop.create_connection(
+                    lambda: self,
                     *address,
                     ssl=tls,
                     server_hostname=address.host if tls else None,
                     ssl_handshake_timeout=timeout_s if tls else None,
                 )
-                connection.broker = await connection.call(introduction, HandshakeResponse)
-                await connection._authenticate(connection.broker)
+                self.broker = await self.call(introduction, HandshakeResponse)
+                await self._authenticate(self.broker)
         except TimeoutError:
-            await _discard(connection)
-            if connection is not None:
+            await self._discard()
+            if self._transport is not None:
                 raise BrokerUnavailable(silent(address, timeout_s)) from None
             raise BrokerUnavailable(f"no connection to broker {address} within {timeout_s:g} s") from None
         except OSError as error:
@@ -144,9 +135,9 @@ class Connection(asyncio.BufferedProtocol):
                 f"no connection to broker {address}: {why_unconnected(error, uses_tls=tls is not None)}"
             ) from error
         except BaseException:
-            await _discard(connection)
+            await self._discard()
             raise
-        return connection
+        return self
 
     @property
     def is_open(self) -> bool:
@@ -309,6 +300,10 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- within -----------------------------------------------------------------------------------------------------
 
+    async def _discard(self) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.close()
+
     def _continue(self) -> None:
         self._throttled = None
         self._write()
@@ -443,9 +438,8 @@ class BrokerLink:
     async def _connect(self) -> None:
         try:
             await asyncio.sleep(pause_s(self._failures, self._options))
-            connection = await Connection.open(
-                self.address, self._options, self._changed, self.throttle, self._allocate
-            )
+            connection = Connection(self.address, self._options, self._changed, self.throttle, self._allocate)
+            await connection.open()
         except WarmlogError as error:
             self._failures += 1
             self.lost_at_s = asyncio.get_running_loop().time()
@@ -468,9 +462,3 @@ class BrokerLink:
             self.connection = None
             self.lost_at_s = asyncio.get_running_loop().time()
         self._on_change()
-
-
-async def _discard(connection: Connection | None) -> None:
-    if connection is not None:
-        with contextlib.suppress(asyncio.CancelledError):
-            await connection.close()

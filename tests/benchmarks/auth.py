@@ -44,7 +44,7 @@ async def handshakes(address: str, count: int, options: ConnectionOptions) -> Ru
     login = replace(options, username=USER, password=PASSWORD)
 
     async def one() -> None:
-        connection = await Connection.open(where, login)
+        connection = await Connection(where, login).open()
         await connection.close()
 
     async def many(number: int) -> None:

@@ -13,7 +13,7 @@ from warmlog_protocol.errors import CoordinatorLoadInProgress
 
 
 async def open_connection(bootstrap: str, exits: AsyncExitStack) -> Connection:
-    connection = await Connection.open(parse_address(bootstrap), ConnectionOptions())
+    connection = await Connection(parse_address(bootstrap), ConnectionOptions()).open()
     exits.push_async_callback(connection.close)
     return connection
 

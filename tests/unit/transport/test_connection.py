@@ -20,7 +20,7 @@ OPTIONS = ConnectionOptions(connect_timeout_ms=500, request_timeout_ms=500, clie
 
 
 async def open_to(broker: FakeBroker) -> Connection:
-    return await Connection.open(Address("127.0.0.1", broker.port), OPTIONS)
+    return await Connection(Address("127.0.0.1", broker.port), OPTIONS).open()
 
 
 async def test_a_connection_begins_with_a_handshake_that_names_the_client() -> None:
@@ -134,7 +134,7 @@ async def test_a_broker_that_does_not_shake_hands_is_given_up() -> None:
 
 async def test_nobody_listening_is_named() -> None:
     with pytest.raises(BrokerUnavailable, match=r"no connection to broker 127\.0\.0\.1:1: ") as refused:
-        await Connection.open(Address("127.0.0.1", 1), OPTIONS)
+        await Connection(Address("127.0.0.1", 1), OPTIONS).open()
     assert str(refused.value).endswith(": connection refused: is the broker running there?")
 
 
@@ -156,7 +156,7 @@ async def test_a_server_of_another_protocol_is_named(reply: bytes, named: str) -
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     with pytest.raises(RemoteProtocolError, match=f"connection to broker 127.0.0.1:{port} lost: a frame of .*{named}"):
-        await Connection.open(Address("127.0.0.1", port), OPTIONS)
+        await Connection(Address("127.0.0.1", port), OPTIONS).open()
     server.close()
     await server.wait_closed()
 
@@ -172,7 +172,7 @@ async def test_a_peer_that_is_no_broker_is_told_as_what_it_is(reply: bytes) -> N
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     with pytest.raises(RemoteProtocolError):
-        await Connection.open(Address("127.0.0.1", port), OPTIONS)
+        await Connection(Address("127.0.0.1", port), OPTIONS).open()
     server.close()
     await server.wait_closed()
 
@@ -198,9 +198,9 @@ async def test_nothing_is_sent_before_the_delay_that_a_response_tells_is_over() 
         changes: list[float] = []
         loop = asyncio.get_running_loop()
         throttle = Throttle()
-        connection = await Connection.open(
+        connection = await Connection(
             Address("127.0.0.1", broker.port), OPTIONS, lambda: changes.append(loop.time()), throttle
-        )
+        ).open()
         arrivals = Arrivals(broker, 3000)
         await connection.call(m.MetadataRequest(), m.MetadataResponse)
         until_s = throttle.until_s

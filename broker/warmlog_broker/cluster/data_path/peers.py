@@ -141,7 +141,7 @@ class _Peer:
             await asyncio.sleep(pause_s(self._failures, peers.options))
             address = peers.address_of(self._node)
             if address is not None:
-                connection = await Connection.open(address, peers.options, self._changed)
+                connection = await Connection(address, peers.options, self._changed).open()
                 await peers.identity.introduce(connection, self._node)
         except WarmlogError as error:
             self._failures += 1
