@@ -20,7 +20,7 @@ from warmlog_protocol import messages as m
 from warmlog_protocol.wire.connection import ReceivedResponse
 from warmlog_protocol.wire.frames import Allocate
 from warmlog_transport.address import Address, parse_addresses
-from warmlog_transport.connection import BrokerLink, Connection
+from warmlog_transport.connection import BrokerLink, Connection, cancel
 from warmlog_transport.errors import BrokerUnavailable, ClientClosed, WrongEventLoop
 from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import Topic, TopicPartition, checked, partition_range, topic_error
@@ -168,9 +168,7 @@ class Cluster:
         self._is_closed = True
         if self._look is not None:
             self._look.cancel()
-        if self._refreshing is not None:
-            self._refreshing.cancel()
-            await asyncio.wait([self._refreshing])
+        await cancel(self._refreshing)
         for link in list(self._links.values()):
             await link.close()
 

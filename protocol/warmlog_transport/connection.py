@@ -354,6 +354,15 @@ class Connection(asyncio.BufferedProtocol):
         self._on_change()
 
 
+async def cancel(*tasks: asyncio.Task[None] | None) -> None:
+    """Cancel these tasks, as far as there are any, and wait until they have ended."""
+    running = [task for task in tasks if task is not None]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running)
+
+
 def response_in(result: ReceivedResponse | WarmlogError) -> ReceivedResponse:
     """Return the response, or raise the error that came instead."""
     if isinstance(result, WarmlogError):
@@ -429,9 +438,7 @@ class BrokerLink:
     async def close(self) -> None:
         """Close the connection and stop trying."""
         self._is_closed = True
-        if self._attempt is not None:
-            self._attempt.cancel()
-            await asyncio.wait([self._attempt])
+        await cancel(self._attempt)
         if self.connection is not None:
             await self.connection.close()
 

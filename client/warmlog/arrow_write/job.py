@@ -20,6 +20,7 @@ from typing import NamedTuple, Self
 from warmlog.errors import ApiError, BrokerUnavailable, DeliveryTimeout, WarmlogError, may_pass
 from warmlog_protocol import messages as m
 from warmlog_transport.cluster import Cluster
+from warmlog_transport.connection import cancel
 
 HEARTBEATS_A_TIMEOUT = 3
 RETRY_S = 1.0
@@ -69,9 +70,7 @@ class Membership:
         return self
 
     async def __aexit__(self, kind: object, *_: object) -> None:
-        assert self._heartbeats is not None
-        self._heartbeats.cancel()
-        await asyncio.wait([self._heartbeats])
+        await cancel(self._heartbeats)
         member = None if self._joined is None else _member(self._joined)
         if kind is not None and member is not None:
             with suppress(WarmlogError):

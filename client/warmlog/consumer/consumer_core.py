@@ -16,6 +16,7 @@ from warmlog.points import EARLIEST, LATEST, Point, Points, Where, fit_points, p
 from warmlog.records.batch import Batch
 from warmlog_protocol.messages import EARLIEST_TIMESTAMP, NO_LEADER_EPOCH
 from warmlog_transport.cluster import Cluster
+from warmlog_transport.connection import cancel
 from warmlog_transport.list_offsets import list_offsets
 from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import TopicPartition, partition_range
@@ -176,11 +177,7 @@ class ConsumerCore:
 
     async def stop(self) -> None:
         """End all tasks and connections."""
-        tasks = [task for task in (self._finding, self._fetching) if task is not None]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel(self._finding, self._fetching)
         await self.cluster.close()
 
     def _new_reader(self, topic: str, partition: int, topic_id: bytes) -> PartitionReader:

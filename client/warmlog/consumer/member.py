@@ -17,6 +17,7 @@ from warmlog.consumer.options import GroupOptions, OnPartitions
 from warmlog.consumer.partition_reader import Place
 from warmlog.consumer.starting import GroupStart
 from warmlog_protocol.messages import JOINING, GroupHeartbeatRequest
+from warmlog_transport.connection import cancel
 from warmlog_transport.errors import TOPIC_IS_GONE
 from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import TopicPartition
@@ -108,7 +109,7 @@ class Member(OffsetCommits):
         """Commit what is finished, unless that is done by hand, and leave the group."""
         self._is_stopping = True
         try:
-            await self._end_task()
+            await cancel(self._task)
             if is_interrupted:
                 self._offsets.limit_s = INTERRUPTED_COMMIT_S  # limits commits made in on_revoked
             if self._owned and self._assignment.phase is Phase.MEMBER:

@@ -22,6 +22,7 @@ from warmlog.points import checked_offset, parse_partition
 from warmlog.records.batch import Batch, Record
 from warmlog.texts import checked_text
 from warmlog_protocol.messages import NO_LEADER_EPOCH, FetchedOffset
+from warmlog_transport.connection import cancel
 from warmlog_transport.errors import TOPIC_IS_GONE
 from warmlog_transport.responses import TopicPartition
 
@@ -77,7 +78,7 @@ class OffsetCommits:
     async def stop(self, *, is_interrupted: bool) -> None:
         """Commit what is finished, unless that is done by hand, and wait for commits of other tasks."""
         try:
-            await self._end_task()
+            await cancel(self._task, self._staying)
             await self._last_commit(is_interrupted)
         finally:
             await self._offsets.close()
@@ -247,12 +248,6 @@ class OffsetCommits:
             await asyncio.sleep(STAY_INTERVAL_S)
             with suppress(WarmlogError):
                 await self._offsets.fetch(self._partitions(), needs_stable=False)
-
-    async def _end_task(self) -> None:
-        for task in (self._task, self._staying):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait([task])
 
     # --- within -----------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from warmlog.producer.sender import Sender
 from warmlog.producer.transaction import TransactionalId
 from warmlog_protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from warmlog_transport.cluster import Cluster
+from warmlog_transport.connection import cancel
 from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import max_age_ms, max_message_bytes, segment_bytes
 
@@ -86,10 +87,7 @@ class ProducerCore:
         self.sender.is_stopping = True
         if self.transactions is not None:
             self.transactions.stop()
-        tasks = [self._sending, *self._learning.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await cancel(self._sending, *self._learning.values())
         self.sender.fail_all(ClientClosed("the producer was closed before this was acknowledged"))
         self._wake_waiters()
         await self.cluster.close()

@@ -21,7 +21,7 @@ from warmlog_protocol import messages as m
 from warmlog_protocol.batch import Piece
 from warmlog_protocol.wire.connection import ReceivedResponse
 from warmlog_transport.cluster import Cluster
-from warmlog_transport.connection import Connection
+from warmlog_transport.connection import Connection, cancel
 from warmlog_transport.retries import pause_after_s
 
 _log = logging.getLogger("warmlog")
@@ -81,9 +81,7 @@ class Sender:
         finally:
             self.has_ended = self._accumulator.drain_flag.is_set = True
             self.fail_all(error)
-            if self._initialising is not None:
-                self._initialising.cancel()
-                await asyncio.wait([self._initialising])
+            await cancel(self._initialising)
 
     async def _turn(self) -> None:
         self._changed.clear()

@@ -16,6 +16,7 @@ from warmlog.consumer.group.membership import Membership, Owned, Partitions, Pha
 from warmlog.errors import ClientError, WarmlogError
 from warmlog_protocol.messages import GroupHeartbeatRequest, GroupHeartbeatResponse
 from warmlog_transport.cluster import Cluster
+from warmlog_transport.connection import cancel
 from warmlog_transport.loop_thread import LoopThread
 from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.retries import backoff_ms
@@ -243,6 +244,4 @@ class Heartbeats:
             with suppress(TimeoutError):
                 async with asyncio.timeout(limit_s):
                     await self._is_out.wait()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await cancel(self._task)
