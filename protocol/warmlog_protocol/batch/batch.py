@@ -306,7 +306,7 @@ class RecordBatch:
         """A base time, and pieces of the records: offsets relative to the base offset, times to the base time."""
         if self.header.magic == MAGIC_ROWS:
             return 0, row_times(self.header, unpacked)
-        offset_deltas, base_timestamp_ms, deltas_ms = read_times(self.header, self.buffer[HEADER_BYTES:], unpacked)
+        offset_deltas, base_timestamp_ms, deltas_ms, _ = read_times(self.header, self.buffer[HEADER_BYTES:], unpacked)
         offsets: Iterable[Sequence[int]]
         if offset_deltas is None:
             offsets = (

@@ -42,7 +42,6 @@ _HORIZON = Struct("<Q")
 _MAX_SIZE = (1 << 32) - 1
 _MAX_I64 = (1 << 63) - 1
 _POINTER_BYTES = 8
-_NOTHING = memoryview(b"")
 _WIDTH_BYTES = {width: bytes((width,)) for width in (0, 1, 2, 4, 8)}
 
 
@@ -139,16 +138,46 @@ def decode_columns(
         (delete_horizon_ms,) = _HORIZON.unpack_from(body, _PREFIX.size)
         if delete_horizon_ms > _MAX_I64:
             raise CorruptBatch(f"delete horizon {delete_horizon_ms} is no timestamp")
-    columns, position = _read_int_columns(header, body[0], unpacked, column_type)
-    columns.delete_horizon_ms = delete_horizon_ms
-    _take_data(columns, unpacked, position)
-    return columns
+    count = header.record_count
+    key_lengths = header_lengths = None
+    offset_deltas, base_timestamp_ms, timestamp_deltas_ms, position = read_times(header, body, unpacked, column_type)
+    if body[0] & HAS_KEYS:
+        key_lengths, position = read_column(unpacked, position, count, column_type)
+    value_lengths, position = read_column(unpacked, position, count, column_type)
+    if body[0] & HAS_HEADERS:
+        header_lengths, position = read_column(unpacked, position, count, column_type)
+    keys, values, headers = _split_data(unpacked[position:], key_lengths, value_lengths, header_lengths)
+    return Columns(
+        count,
+        base_timestamp_ms=base_timestamp_ms,
+        timestamp_deltas_ms=timestamp_deltas_ms,
+        value_lengths=value_lengths,
+        values=values,
+        key_lengths=key_lengths,
+        keys=keys,
+        header_lengths=header_lengths,
+        headers=headers,
+        offset_deltas=offset_deltas,
+        delete_horizon_ms=delete_horizon_ms,
+    )
 
 
-def read_times(header: BatchHeader, body: memoryview, unpacked: memoryview) -> tuple[IntColumn | None, int, IntColumn]:
-    """Return offset deltas (None: 0, 1, 2, …), base timestamp and timestamp deltas. The rest is not read."""
-    offset_deltas, base_timestamp_ms, timestamp_deltas_ms, _ = _read_times(header, body[0], unpacked, IntColumn)
-    return offset_deltas, base_timestamp_ms, timestamp_deltas_ms
+def read_times(
+    header: BatchHeader, body: memoryview, unpacked: memoryview, column_type: type[IntColumn] = IntColumn
+) -> tuple[IntColumn | None, int, IntColumn, int]:
+    """Return offset deltas (None: 0, 1, 2, …), base timestamp, timestamp deltas, and where the next column begins."""
+    count = header.record_count
+    position = 0
+    offset_deltas = None
+    if body[0] & HAS_OFFSET_DELTAS:
+        offset_deltas, position = read_column(unpacked, position, count, column_type)
+    _check_offset_deltas(header, offset_deltas)
+    timestamp_deltas_ms, position = read_column(unpacked, position, count, column_type)
+    base_timestamp_ms = header.base_timestamp_ms
+    if header.is_log_append_time:
+        base_timestamp_ms, timestamp_deltas_ms = header.max_timestamp_ms, IntColumn.constant_of(0, count)
+    _check_timestamps(base_timestamp_ms, timestamp_deltas_ms)
+    return offset_deltas, base_timestamp_ms, timestamp_deltas_ms, position
 
 
 def repack_columns(header: BatchHeader, body: memoryview, unpacked: memoryview, codec: Codec) -> list[Piece]:
@@ -165,64 +194,20 @@ def _rest_position(header: BatchHeader) -> int:
     return _PREFIX.size + (_HORIZON.size if header.has_delete_horizon else 0)
 
 
-def _read_times(
-    header: BatchHeader, present: int, rest: memoryview, column_type: type[IntColumn]
-) -> tuple[IntColumn | None, int, IntColumn, int]:
-    """Offset deltas, base timestamp, timestamp deltas, and the position where the next column begins."""
-    count = header.record_count
-    position = 0
-    offset_deltas = None
-    if present & HAS_OFFSET_DELTAS:
-        offset_deltas, position = read_column(rest, position, count, column_type)
-    _check_offset_deltas(header, offset_deltas)
-    timestamp_deltas_ms, position = read_column(rest, position, count, column_type)
-    base_timestamp_ms = header.base_timestamp_ms
-    if header.is_log_append_time:
-        base_timestamp_ms, timestamp_deltas_ms = header.max_timestamp_ms, IntColumn.constant_of(0, count)
-    _check_timestamps(base_timestamp_ms, timestamp_deltas_ms)
-    return offset_deltas, base_timestamp_ms, timestamp_deltas_ms, position
-
-
-def _read_int_columns(
-    header: BatchHeader, present: int, rest: memoryview, column_type: type[IntColumn]
-) -> tuple[Columns, int]:
-    """Return the columns without their data, and the position at which the data begins."""
-    count = header.record_count
-    key_lengths = header_lengths = None
-    offset_deltas, base_timestamp_ms, timestamp_deltas_ms, position = _read_times(header, present, rest, column_type)
-    if present & HAS_KEYS:
-        key_lengths, position = read_column(rest, position, count, column_type)
-    value_lengths, position = read_column(rest, position, count, column_type)
-    if present & HAS_HEADERS:
-        header_lengths, position = read_column(rest, position, count, column_type)
-    columns = Columns(
-        count,
-        base_timestamp_ms=base_timestamp_ms,
-        timestamp_deltas_ms=timestamp_deltas_ms,
-        value_lengths=value_lengths,
-        values=_NOTHING,
-        key_lengths=key_lengths,
-        header_lengths=header_lengths,
-        offset_deltas=offset_deltas,
-    )
-    return columns, position
-
-
-def _take_data(columns: Columns, rest: memoryview, position: int) -> None:
-    """Fill in keys, values and headers: the remainder of `rest`, from `position` on."""
-    keys_bytes = 0 if columns.key_lengths is None else data_bytes(columns.key_lengths)
-    values_bytes = data_bytes(columns.value_lengths)
-    headers_bytes = 0 if columns.header_lengths is None else columns.header_lengths.total()
-    if position + keys_bytes + values_bytes + headers_bytes != len(rest):
+def _split_data(
+    data: memoryview, key_lengths: IntColumn | None, value_lengths: IntColumn, header_lengths: IntColumn | None
+) -> tuple[memoryview, memoryview, memoryview]:
+    """Return the keys, values and headers that `data` consists of."""
+    keys_bytes = 0 if key_lengths is None else data_bytes(key_lengths)
+    values_bytes = data_bytes(value_lengths)
+    headers_bytes = 0 if header_lengths is None else header_lengths.total()
+    if keys_bytes + values_bytes + headers_bytes != len(data):
         raise CorruptBatch(
             f"keys of {keys_bytes}, values of {values_bytes} and headers of {headers_bytes} bytes, "
-            f"but {len(rest) - position} bytes of data"
+            f"but {len(data)} bytes of data"
         )
-    values_start = position + keys_bytes
-    headers_start = values_start + values_bytes
-    columns.keys = rest[position:values_start]
-    columns.values = rest[values_start:headers_start]
-    columns.headers = rest[headers_start:]
+    headers_start = keys_bytes + values_bytes
+    return data[:keys_bytes], data[keys_bytes:headers_start], data[headers_start:]
 
 
 def _check_offset_deltas(header: BatchHeader, deltas: IntColumn | None) -> None:
