@@ -85,21 +85,6 @@ class ReceivedBatch(msgspec.Struct, frozen=True, gc=False):
         return ReceivedBatch(self.topic, self.partition, memoryview(bytes(self.batch)), is_owned=True)
 
 
-def cut_batches(request: m.ProduceRequest, payload: memoryview, *, is_owned: bool) -> list[ReceivedBatch]:
-    """Cut `payload` by the sizes that `request` states. Raises InvalidRequest when they do not add up to it."""
-    batches: list[ReceivedBatch] = []
-    position = 0
-    for wanted in request.partitions:
-        if wanted.size_bytes < 0:
-            raise InvalidRequest("a batch of a negative size")
-        end = position + wanted.size_bytes
-        batches.append(ReceivedBatch(wanted.topic, wanted.partition, payload[position:end], is_owned))
-        position = end
-    if position != len(payload):
-        raise InvalidRequest(f"the batches have {position} bytes by the header, the payload has {len(payload)}")
-    return batches
-
-
 class Request(NamedTuple):
     """A request as the broker received it. `payload` may be borrowed: see frames.Frame."""
 
@@ -117,7 +102,18 @@ class Request(NamedTuple):
     def batches(self) -> list[ReceivedBatch]:
         """The batches of a Produce request. Raises InvalidRequest if their sizes do not add up to the payload."""
         assert isinstance(self.message, m.ProduceRequest)
-        return cut_batches(self.message, self.payload, is_owned=self.is_payload_owned)
+        payload, is_owned = self.payload, self.is_payload_owned
+        batches: list[ReceivedBatch] = []
+        position = 0
+        for wanted in self.message.partitions:
+            if wanted.size_bytes < 0:
+                raise InvalidRequest("a batch of a negative size")
+            end = position + wanted.size_bytes
+            batches.append(ReceivedBatch(wanted.topic, wanted.partition, payload[position:end], is_owned))
+            position = end
+        if position != len(payload):
+            raise InvalidRequest(f"the batches have {position} bytes by the header, the payload has {len(payload)}")
+        return batches
 
 
 class RefusedRequest(NamedTuple):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from unit.protocol.message_strategies import INT64, requests
 from warmlog_protocol.codec.memory import LARGE_BYTES
 from warmlog_protocol.errors import InvalidRequest, RemoteProtocolError
-from warmlog_protocol.messages import Message, MetadataRequest, ProducePartition, ProduceRequest
-from warmlog_protocol.wire.connection import cut_batches
+from warmlog_protocol.messages import API_OF_REQUEST, Message, MetadataRequest, ProducePartition, ProduceRequest
+from warmlog_protocol.wire.connection import ReceivedBatch, Request
 from warmlog_protocol.wire.frames import HEAD_BYTES, MAX_HEADER_BYTES, Frame, FrameBuffer, pack_frame, split_header
 
 MAX_FRAME_BYTES = 1024 * 1024
@@ -330,8 +330,12 @@ def produce_request(*sizes: int) -> ProduceRequest:
     return ProduceRequest(-1, 1000, [ProducePartition("t", number, size) for number, size in enumerate(sizes)])
 
 
+def batches_of(message: ProduceRequest, payload: memoryview, *, is_owned: bool) -> list[ReceivedBatch]:
+    return Request(API_OF_REQUEST[ProduceRequest], 0, 1, message, payload, is_owned).batches()
+
+
 def test_each_partition_gets_its_bytes() -> None:
-    batches = cut_batches(produce_request(2, 0, 3), memoryview(b"aabbb"), is_owned=False)
+    batches = batches_of(produce_request(2, 0, 3), memoryview(b"aabbb"), is_owned=False)
     assert [(each.topic, each.partition, bytes(each.batch)) for each in batches] == [
         ("t", 0, b"aa"),
         ("t", 1, b""),
@@ -342,12 +346,12 @@ def test_each_partition_gets_its_bytes() -> None:
 @pytest.mark.parametrize("sizes", [(4,), (6,), (), (2, 2), (-1, 6), (6, -1)])
 def test_sizes_that_are_not_those_of_the_payload_are_refused(sizes: tuple[int, ...]) -> None:
     with pytest.raises(InvalidRequest, match=r"bytes by the header|negative"):
-        cut_batches(produce_request(*sizes), memoryview(b"aabbb"), is_owned=False)
+        batches_of(produce_request(*sizes), memoryview(b"aabbb"), is_owned=False)
 
 
 def test_borrowed_memory_is_copied_to_be_kept() -> None:
     memory = bytearray(b"aa")
-    (batch,) = cut_batches(produce_request(2), memoryview(memory), is_owned=False)
+    (batch,) = batches_of(produce_request(2), memoryview(memory), is_owned=False)
     kept = batch.owned()
     memory[:] = b"xx"
     assert (bytes(batch.batch), bytes(kept.batch)) == (b"xx", b"aa")
@@ -355,5 +359,5 @@ def test_borrowed_memory_is_copied_to_be_kept() -> None:
 
 
 def test_owned_memory_is_not_copied() -> None:
-    (batch,) = cut_batches(produce_request(2), memoryview(b"aa"), is_owned=True)
+    (batch,) = batches_of(produce_request(2), memoryview(b"aa"), is_owned=True)
     assert batch.owned() is batch
