@@ -163,7 +163,7 @@ def timestamps_array(parts: Sequence[BatchPart]) -> pa.Array:
     times = times_ms(parts)
     for start, end, part in _rows(parts):
         base_ms = part.columns.base_timestamp_ms
-        if base_ms < -_MAX_TIMESTAMP_MS or base_ms + _bound(part.columns.timestamp_deltas_ms) > _MAX_TIMESTAMP_MS:
+        if base_ms < -_MAX_TIMESTAMP_MS or base_ms + part.columns.timestamp_deltas_ms.bound > _MAX_TIMESTAMP_MS:
             _check_timestamps(part, times[start:end])
     times *= 1000
     return pa.Array.from_buffers(TIMESTAMP_TYPE, len(times), [None, pa.py_buffer(times)], null_count=0)
@@ -191,11 +191,6 @@ def _check_timestamps(part: BatchPart, times_ms: Any) -> None:
             f"offset {offsets_array([part])[row]}: its timestamp, {times_ms[row]} ms, does not fit 64 bits of "
             "microseconds; leave out the column timestamp"
         )
-
-
-def _bound(column: IntColumn) -> int:
-    """The upper bound of the integers in `column` by its width."""
-    return column.constant if column.width == 0 else (1 << 8 * column.width) - 1
 
 
 def timestamp_types_array(parts: Sequence[BatchPart]) -> pa.Array:

@@ -98,7 +98,7 @@ class TopicBatches:
         if self._partitions > 1 and rows.keys is not None and rows.keys.null_count < len(rows):
             keys = BytesColumn.of(rows.keys)
             numbers = (crc32_of_keys(keys.offsets, keys.content) % np.uint32(self._partitions)).astype(np.int64)
-            numbers[keys.is_empty_or_null] = self._partitions
+            numbers[keys.lengths <= 1] = self._partitions  # empty or null
         if chosen is not None and chosen.null_count < len(chosen):
             wanted = chosen.cast(pa.int64()).fill_null(-1).to_numpy()
             is_chosen = chosen.is_valid().to_numpy(zero_copy_only=False)

@@ -90,11 +90,6 @@ class BytesColumn(NamedTuple):
             lengths[is_null] = 0
         return cls(lengths, offsets, _NOTHING if data is None else np.frombuffer(data, np.uint8))
 
-    @property
-    def is_empty_or_null(self) -> Array:
-        """A boolean for each item."""
-        return self.lengths <= 1
-
     def data(self, start: int, stop: int) -> Array:
         """The bytes of items `start` to `stop`, in the same memory."""
         return self.content[self.offsets[start] : self.offsets[stop]]

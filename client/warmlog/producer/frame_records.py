@@ -76,11 +76,8 @@ class FrameRows:
             keys = bytes_of_array(f"key={self.key!r}", key_column(self.key, batch.column(self.key)))
         if self.timestamp is not None:
             times = timestamps_of_array(f"timestamp={self.timestamp!r}", batch.column(self.timestamp), now_ms)
-        return BulkRecords.check(self._values(batch), keys, None, times, now_ms)
-
-    def _values(self, batch: "pa.RecordBatch") -> list[bytes]:
-        found: list[bytes] = json_objects(batch, self.columns).to_numpy(zero_copy_only=False).tolist()
-        return found
+        values: list[bytes] = json_objects(batch, self.columns).to_numpy(zero_copy_only=False).tolist()
+        return BulkRecords.check(values, keys, None, times, now_ms)
 
 
 def json_objects(batch: "pa.RecordBatch", names: Sequence[str]) -> "pa.Array":

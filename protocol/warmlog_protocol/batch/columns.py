@@ -224,6 +224,5 @@ def _check_offset_deltas(header: BatchHeader, deltas: IntColumn | None) -> None:
 
 def _check_timestamps(base_timestamp_ms: int, deltas: IntColumn) -> None:
     """Raise CorruptBatch if a timestamp exceeds 64 bits; usually the width alone rules that out."""
-    bound = deltas.constant if deltas.is_constant else (1 << 8 * deltas.width) - 1
-    if base_timestamp_ms + bound > _MAX_I64 and base_timestamp_ms + deltas.largest() > _MAX_I64:
+    if base_timestamp_ms + deltas.bound > _MAX_I64 and base_timestamp_ms + deltas.largest() > _MAX_I64:
         raise CorruptBatch(f"timestamp {base_timestamp_ms} + {deltas.largest()} does not fit 64 bits")

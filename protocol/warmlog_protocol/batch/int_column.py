@@ -47,6 +47,11 @@ class IntColumn:
         assert self.width == 0
         return int.from_bytes(self.data, "little")
 
+    @property
+    def bound(self) -> int:
+        """The largest value that the width allows; the value itself if all are the same."""
+        return self.constant if self.width == 0 else (1 << 8 * self.width) - 1
+
     def tolist(self) -> list[int]:
         """The values. The list is kept for the next caller: do not change it."""
         if self._values is None:

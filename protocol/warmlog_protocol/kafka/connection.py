@@ -132,10 +132,9 @@ class KafkaConnection(FrameBuffer):
         if api is None or (version not in api.versions and key != API_VERSIONS):
             ours = "is not known" if api is None else f"is known in {api.versions.first} to {api.versions.last}"
             name = f"API {key}" if api is None else api.name
-            raise RemoteProtocolError(
-                f"{name} version {version}: it {ours}" + _hint(key, version),
-                kind="requests of unknown versions",
-            )
+            # A frame of warmlog's own protocol has the size of its header in the place of key and version.
+            hint = ": perhaps the peer speaks warmlog's protocol" if key == PRODUCE and version > 0 else ""
+            raise RemoteProtocolError(f"{name} version {version}: it {ours}{hint}", kind="requests of unknown versions")
         if version not in api.versions:
             self.is_open = True
             return KafkaRequest(api, version, correlation_id, "", api.request(api_version=version), data[:0], True)
@@ -151,8 +150,3 @@ class KafkaConnection(FrameBuffer):
         message = reader(api.name, "request", version)(body, self._max_items)
         records = body if isinstance(body, memoryview) else data[:0]
         return KafkaRequest(api, version, correlation_id, client_id, message, records, frame.is_payload_owned)
-
-
-def _hint(key: int, version: int) -> str:
-    """A frame of warmlog's own protocol has the size of its header in the place of key and version."""
-    return ": perhaps the peer speaks warmlog's protocol" if key == PRODUCE and version > 0 else ""
