@@ -9,7 +9,7 @@ a batch larger than that. Partitions take turns at the head of a request, whose 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -51,9 +51,6 @@ class Turns:
         self._queue: Line = OrderedDict()
         self._unread: dict[PartitionReader, None] = {}
         """Those that have not reached their end, and some that have since."""
-
-    def __iter__(self) -> Iterator[PartitionReader]:
-        return iter(self._readers)
 
     def __contains__(self, reader: PartitionReader) -> bool:
         return reader in self._readers
