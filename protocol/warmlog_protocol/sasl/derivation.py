@@ -44,13 +44,11 @@ def is_password_of(credential: Credential, password: str) -> bool:
 
     Nothing of the password is kept.
     """
-    try:
-        text = prepared(password).encode()
+    try:  # without the cache
+        keys = derive_keys.__wrapped__(credential.mechanism, password, credential.salt, credential.iterations)
     except ValueError:
         return False
-    name = MECHANISMS[credential.mechanism]
-    salted = hashlib.pbkdf2_hmac(name, text, credential.salt, credential.iterations)
-    return hmac.compare_digest(keys_of(credential.mechanism, salted).stored, credential.stored_key)
+    return hmac.compare_digest(keys.stored, credential.stored_key)
 
 
 def make_credential(
