@@ -213,15 +213,7 @@ class Consumer(Throttled):
         group_start = GroupStart(core.cluster, start, self._options.isolation)
         if not self._options.is_member:
             return OffsetCommits(core, group, group_start)
-        return Member(
-            core,
-            group,
-            group_start,
-            topics=self._topics,
-            pattern=self._pattern,
-            bootstrap=self._bootstrap,
-            connection=self._connection_options,
-        )
+        return Member(core, group, group_start, topics=self._topics, pattern=self._pattern, bootstrap=self._bootstrap)
 
     async def close(self) -> None:
         """Commit what is finished, unless that is done by hand, leave the group and disconnect.
@@ -303,7 +295,7 @@ class Consumer(Throttled):
         return await anext(self._table(until, columns))
 
     def _table(self, until: points.Where, columns: Sequence[str] | None) -> TableIterator:
-        return TableIterator(self._open(), self._lease, until, columns, self._options, self._connection_options)
+        return TableIterator(self._open(), self._lease, until, columns)
 
     # --- the group --------------------------------------------------------------------------------------------------
 

@@ -110,7 +110,7 @@ class ConsumerCore:
     def __init__(
         self, bootstrap: str | Sequence[str], options: ConsumerOptions, connection_options: ConnectionOptions
     ) -> None:
-        self._options = options
+        self.options = options
         self._fetching: asyncio.Task[None] | None = None
         self._finding: asyncio.Task[None] | None = None
         self._whole_topics: list[str] = []
@@ -185,8 +185,8 @@ class ConsumerCore:
             topic,
             partition,
             topic_id,
-            verify_crc=self._options.verify_crc,
-            max_decompressed_bytes=self._options.max_decompressed_bytes,
+            verify_crc=self.options.verify_crc,
+            max_decompressed_bytes=self.options.max_decompressed_bytes,
         )
 
     # --- partitions that a group assigns ----------------------------------------------------------------------------
@@ -254,7 +254,7 @@ class ConsumerCore:
 
     async def seek(self, points: Mapping[TopicPartition, Point]) -> None:
         """Continue from there in these partitions."""
-        for partition, at in (await look_up_points(self.cluster, points, self._options.isolation)).items():
+        for partition, at in (await look_up_points(self.cluster, points, self.options.isolation)).items():
             if partition in self.readers:  # a group may have taken it meanwhile
                 self.seek_now(partition, at.offset, at.leader_epoch)
 
@@ -289,7 +289,7 @@ class ConsumerCore:
         if self.group is not None and not isinstance(until, Point):
             until = {partition: point for partition, point in until.items() if partition in wanted}
         points = fit_points(until, wanted, "until", left_out=LATEST)
-        found = await look_up_points(self.cluster, points, self._options.isolation)
+        found = await look_up_points(self.cluster, points, self.options.isolation)
         return {partition: at.offset for partition, at in found.items()}
 
     async def limit(self, until: Points | None) -> None:

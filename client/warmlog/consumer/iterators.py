@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 from weakref import ref
 
 from warmlog.consumer.consumer_core import ConsumerCore
-from warmlog.consumer.options import ConsumerOptions
 from warmlog.errors import ConsumerBusy, NotLeaderOrFollower, UnreadableBatch, WarmlogError
 from warmlog.points import Points, Where
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.records.batch import Batch, Record
 from warmlog_protocol.messages import LATEST_TIMESTAMP, NO_LEADER_EPOCH, IsolationLevel
 from warmlog_transport.list_offsets import OffsetAt, list_offsets
-from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import TopicPartition
 
 if TYPE_CHECKING:
@@ -276,21 +274,11 @@ class ArrowIterator(ItemIterator["pa.RecordBatch"]):
 class TableIterator(ItemIterator["pa.Table"]):
     """Everything from the positions up to `until` as one table. Its rows are delivered with it."""
 
-    def __init__(
-        self,
-        core: ConsumerCore,
-        lease: Lease,
-        until: Where,
-        columns: Sequence[str] | None,
-        options: ConsumerOptions,
-        connection: ConnectionOptions,
-    ) -> None:
+    def __init__(self, core: ConsumerCore, lease: Lease, until: Where, columns: Sequence[str] | None) -> None:
         from warmlog.arrow.reader import KAFKA_COLUMNS
 
         super().__init__(core, lease, until)
         self._columns = KAFKA_COLUMNS if columns is None else tuple(columns)
-        self._options = options
-        self._connection = connection
 
     async def _begin(self) -> None:
         if self._core.group is not None:
@@ -331,7 +319,7 @@ class TableIterator(ItemIterator["pa.Table"]):
     def _settings(self) -> "ReadSettings":
         from warmlog.ranges.read_settings import ReadSettings, Remedies
 
-        options = self._options
+        options, cluster = self._core.options, self._core.cluster
         return ReadSettings(
             max_wait_ms=options.max_wait_ms,
             deadline_s=options.unavailable_timeout_ms / 1000,
@@ -343,8 +331,8 @@ class TableIterator(ItemIterator["pa.Table"]):
                 when_recreated="open a new consumer",
                 when_damaged="other offsets can be read: seek past the damaged batch",
             ),
-            bootstrap=tuple(str(address) for address in self._core.cluster.addresses),
-            connection=self._connection,
+            bootstrap=tuple(str(address) for address in cluster.addresses),
+            connection=cluster.options,
         )
 
     async def _ranges(self) -> list[OffsetRange]:

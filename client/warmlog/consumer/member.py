@@ -19,7 +19,6 @@ from warmlog.consumer.starting import GroupStart
 from warmlog_protocol.messages import JOINING, GroupHeartbeatRequest
 from warmlog_transport.connection import cancel
 from warmlog_transport.errors import TOPIC_IS_GONE
-from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import TopicPartition
 
 _log = logging.getLogger("warmlog")
@@ -44,12 +43,11 @@ class Member(OffsetCommits):
         topics: Sequence[str] | None,
         pattern: str | None,
         bootstrap: str | Sequence[str],
-        connection: ConnectionOptions,
     ) -> None:
         super().__init__(core, options, start)
         self._topics = list(topics or ())
         self._pattern = pattern or ""
-        self._connection = connection
+        self._connection = connection = core.cluster.options
         self._member_id = uuid4().hex
         self._owned = NOTHING
         self._followed: Assignment | None = None
