@@ -407,18 +407,17 @@ def read_batch(
     return RecordBatch(header, memoryview(buffer)[position:end], max_decompressed_bytes, column_type)
 
 
-def iter_batches(
-    buffer: Buffer, position: int = 0, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
-) -> Iterator[RecordBatch]:
-    """Iterate over the batches from `position` on, without one that is cut off at the end, as Kafka's consumers do.
+def iter_batches(buffer: Buffer) -> Iterator[RecordBatch]:
+    """Iterate over the batches, without one that is cut off at the end, as Kafka's consumers do.
 
-    CorruptBatch at the first damaged batch: iteration can be resumed after it, by its position and size.
+    CorruptBatch at the first damaged batch.
     """
+    position = 0
     while len(buffer) - position >= HEADER_BYTES:
         (length,) = _LENGTH.unpack_from(buffer, position)
         if position + length + LENGTH_OVERHEAD_BYTES > len(buffer):
             return
-        batch = read_batch(buffer, position, max_decompressed_bytes=max_decompressed_bytes)
+        batch = read_batch(buffer, position)
         yield batch
         position += batch.size_bytes
 

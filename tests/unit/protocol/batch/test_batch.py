@@ -78,15 +78,12 @@ def test_the_limit_on_decompressed_bytes_is_passed_on() -> None:
     assert read_batch(packed).values() == [bytes(10_000)]
     with pytest.raises(CorruptBatch, match="over the limit of 1000"):
         read_batch(packed, max_decompressed_bytes=1000).values()
-    (batch,) = iter_batches(packed, max_decompressed_bytes=1000)
-    with pytest.raises(CorruptBatch, match="over the limit of 1000"):
-        batch.values()
 
 
 def test_batches_follow_one_another() -> None:
     buffer = COLUMNS + C_THREE_RECORDS + E_EMPTIED + D_COMMIT
     assert [batch.base_offset for batch in iter_batches(buffer)] == [100, 5, 15, 106]
-    assert [batch.base_offset for batch in iter_batches(buffer, len(COLUMNS))] == [5, 15, 106]
+    assert [batch.base_offset for batch in iter_batches(buffer[len(COLUMNS) :])] == [5, 15, 106]
     assert list(iter_batches(b"")) == []
 
 
@@ -109,7 +106,7 @@ def test_a_reader_can_go_on_after_a_damaged_batch() -> None:
     buffer = COLUMNS[:-1] + b"G" + C_THREE_RECORDS
     with pytest.raises(CorruptBatch):
         next(iter_batches(buffer))
-    (batch,) = iter_batches(buffer, read_header(buffer).size_bytes)
+    (batch,) = iter_batches(buffer[read_header(buffer).size_bytes :])
     assert batch.base_offset == 5
 
 
