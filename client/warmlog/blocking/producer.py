@@ -141,8 +141,6 @@ class SendQueue:
         self._waiting: list[DeliveryFuture] = []
         self._taken: deque[DeliveryFuture] = deque()
         self._size_bytes = 0
-        self._is_awake = False
-        """Whether the loop is about to take what is queued."""
         self._is_closed = False
         self.emptying = asyncio.Lock()
         """Held while records are handed over; a transaction that commits holds it, too, so that none comes then."""
@@ -169,9 +167,9 @@ class SendQueue:
             is_closed = self._is_closed
             has_room = not is_closed and (self._size_bytes <= QUEUE_BYTES or must_not_wait)
             if has_room:
+                is_first = not self._waiting  # otherwise the loop is about to take what is queued
                 self._waiting += (future,)
                 self._size_bytes += size_bytes
-                is_first, self._is_awake = not self._is_awake, True
         if is_closed:
             raise ClientClosed("the producer is closed")
         if has_room and is_first:
@@ -260,7 +258,6 @@ class SendQueue:
         with self._lock:
             self._taken.extend(self._waiting)
             self._waiting, self._size_bytes = [], 0
-            self._is_awake = False
         self._room.set()
         self._room = asyncio.Event()
 
