@@ -28,7 +28,7 @@ from warmlog_protocol.sasl.derivation import make_credential
 from warmlog_protocol.sasl.scram import ClientExchange, ScramError, ServerExchange
 from warmlog_protocol.wire.login import Login
 from warmlog_transport.address import Address
-from warmlog_transport.connection import Connection
+from warmlog_transport.connection import Connection, cancel
 from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.retries import pause_s
 
@@ -204,8 +204,6 @@ class Peers:
         peers, self._peers = list(self._peers.values()), {}
         for peer in peers:
             peer.told.clear()
-            if peer.attempt is not None:
-                peer.attempt.cancel()
-                await asyncio.wait([peer.attempt])
+            await cancel(peer.attempt)
             if peer.connection is not None:
                 await peer.connection.close()
