@@ -154,9 +154,8 @@ def end(
         raise errors.InvalidTxnState(f"{transactional_id!r} has no open transaction, {last}")
     if value.status is Status.EMPTY and commits:
         return Decision((), producer)
-    if keeps_epoch:
-        return Decision([_decided_in_epoch(found, wanted, given)], producer)
-    return Decision([_decided(found, wanted, given)], _next_after(found, given))
+    following = producer if keeps_epoch else _next_after(found, given)
+    return Decision([_decided(found, wanted, given, keeps_epoch=keeps_epoch)], following)
 
 
 def abort(transactions: Transactions, given: Given, transactional_id: str) -> Decision[None]:
@@ -304,37 +303,23 @@ def _aborted(found: TransactionalId | Job, end: End, given: Given) -> Record:
     return jobs.abort_all(found, end, given.now_ms) if isinstance(found, Job) else _decided(found, end, given)
 
 
-def _decided(found: TransactionalId, end: End, given: Given) -> Record:
+def _decided(found: TransactionalId, end: End, given: Given, *, keeps_epoch: bool = False) -> Record:
+    """Return the record that decides the transaction: it raises the epoch, unless the producer `keeps_epoch`."""
     value = found.value
-    following = _next_after(found, given)
+    following = found.producer if keeps_epoch else _next_after(found, given)
+    previous = NOBODY if keeps_epoch or end is End.REPLACED else found.producer
     return put(
         IdKey(found.transactional_id),
         replace(
             value,
-            epoch=value.epoch + 1,
+            epoch=value.epoch if keeps_epoch else value.epoch + 1,
             status=_STATUS.get(end, Status.ABORTING),
             end=end,
-            previous_producer_id=value.producer_id if end is not End.REPLACED else NO_PRODUCER_ID,
-            previous_epoch=value.epoch if end is not End.REPLACED else NO_PRODUCER_EPOCH,
+            previous_producer_id=previous.producer_id,
+            previous_epoch=previous.epoch,
             changed_ms=given.now_ms,
             next_producer_id=following.producer_id if following.producer_id != value.producer_id else NO_PRODUCER_ID,
-            keeps_epoch=False,
-        ),
-    )
-
-
-def _decided_in_epoch(found: TransactionalId, end: End, given: Given) -> Record:
-    """Return the record that decides the transaction and leaves the epoch as it is."""
-    return put(
-        IdKey(found.transactional_id),
-        replace(
-            found.value,
-            status=_STATUS.get(end, Status.ABORTING),
-            end=end,
-            previous_producer_id=NO_PRODUCER_ID,
-            previous_epoch=NO_PRODUCER_EPOCH,
-            changed_ms=given.now_ms,
-            keeps_epoch=True,
+            keeps_epoch=keeps_epoch,
         ),
     )
 

@@ -45,9 +45,9 @@ def test_the_invariants_hold_under_every_sequence_of_faults(seed: int) -> None:
 def the_epoch_does_not_rise_with_a_decision(patch: pytest.MonkeyPatch) -> None:
     decided = decisions._decided
 
-    def without(*args: Any) -> Record:
-        key, value = read(decided(*args))  # type: ignore[misc]
-        return put(key, replace(value, epoch=value.epoch - 1))
+    def without(*args: Any, keeps_epoch: bool = False) -> Record:
+        key, value = read(decided(*args, keeps_epoch=keeps_epoch))  # type: ignore[misc]
+        return put(key, value if keeps_epoch else replace(value, epoch=value.epoch - 1))
 
     patch.setattr(decisions, "_decided", without)
     patch.setattr(decisions, "_next_after", lambda found, _: found.producer)
@@ -87,14 +87,22 @@ def a_new_producer_aborts_nothing(patch: pytest.MonkeyPatch) -> None:
 
 def a_replaced_producer_may_continue(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decisions, "_MAY_CONTINUE", tuple(End))
+    _remember_the_previous(patch, keeps_epoch=False)
+
+
+def _remember_the_previous(monkeypatch: pytest.MonkeyPatch, *, keeps_epoch: bool) -> None:
+    """Let each decision that keeps the epoch, or each other one, say whom it was made for."""
     decided = decisions._decided
 
-    def remembered(found: Any, end: End, *args: Any) -> Record:
-        key, value = read(decided(found, end, *args))  # type: ignore[misc]
+    def remembered(found: Any, *args: Any, **rest: bool) -> Record:
+        record = decided(found, *args, **rest)
+        if rest.get("keeps_epoch", False) is not keeps_epoch:
+            return record
+        key, value = read(record)  # type: ignore[misc]
         previous = {"previous_producer_id": found.value.producer_id, "previous_epoch": found.value.epoch}
         return put(key, replace(value, **previous))
 
-    patch.setattr(decisions, "_decided", remembered)
+    monkeypatch.setattr(decisions, "_decided", remembered)
 
 
 def who_asks_for_an_id_is_not_checked(patch: pytest.MonkeyPatch) -> None:
@@ -393,14 +401,7 @@ def offsets_of_a_kept_epoch_are_taken_for_those_of_another(patch: pytest.MonkeyP
 
 def an_end_that_keeps_the_epoch_is_remembered_as_one_of_an_epoch_before(patch: pytest.MonkeyPatch) -> None:
     """The next end with that epoch is taken for a repetition."""
-    decided_in_epoch = decisions._decided_in_epoch
-
-    def remembered(found: Any, *arguments: Any) -> Record:
-        key, value = read(decided_in_epoch(found, *arguments))  # type: ignore[misc]
-        previous = {"previous_producer_id": found.value.producer_id, "previous_epoch": found.value.epoch}
-        return put(key, replace(value, **previous))
-
-    patch.setattr(decisions, "_decided_in_epoch", remembered)
+    _remember_the_previous(patch, keeps_epoch=True)
 
 
 def transactions_of_one_epoch_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
@@ -412,7 +413,8 @@ def batches_and_offsets_are_not_verified(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_timeout_keeps_the_epoch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(decisions, "_decided", decisions._decided_in_epoch)
+    decided = decisions._decided
+    patch.setattr(decisions, "_decided", lambda *args, **_: decided(*args, keeps_epoch=True))
 
 
 RULES: list[Patch] = [
