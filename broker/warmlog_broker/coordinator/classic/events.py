@@ -21,8 +21,9 @@ rebalance if nothing about it has changed, and the id of the process before is f
 `phases` has what a step does. If what it saves cannot be written, it does not happen.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
+from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.classic import messages as m
 from warmlog_broker.coordinator.classic import phases
 from warmlog_broker.coordinator.classic.phases import Step
@@ -32,15 +33,6 @@ from warmlog_protocol import errors
 MAX_REBALANCE_TIMEOUT_MS = 60 * 60 * 1000
 """The longest that a rebalance waits for a member, whatever it asks for (some clients: weeks). The requests of other
 members wait as long, also those of clients that are gone."""
-
-
-class Bounds(NamedTuple):
-    """What members may ask for, and how many there may be."""
-
-    min_session_timeout_ms: int
-    max_session_timeout_ms: int
-    max_members: int
-    initial_delay_ms: int
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -54,14 +46,14 @@ def join(
     new_id: str,
     host: str = "",
     now_ms: int,
-    bounds: Bounds,
+    config: BrokerConfig,
 ) -> Step:
     """Let a member join, or join again. `new_id` is for a member that has none yet.
 
     The request waits, or is answered: MEMBER_ID_REQUIRED. Raises INCONSISTENT_GROUP_PROTOCOL, INVALID_SESSION_TIMEOUT,
     GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
     """
-    shortest_ms, longest_ms = bounds.min_session_timeout_ms, bounds.max_session_timeout_ms
+    shortest_ms, longest_ms = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
     if not shortest_ms <= request.session_timeout_ms <= longest_ms:
         raise errors.InvalidSessionTimeout(
             f"a session timeout of {request.session_timeout_ms} ms: expected {shortest_ms} to {longest_ms}"
@@ -70,8 +62,9 @@ def join(
     _check_protocols(before, request, old)
     step = Step(before.copied(), now_ms)
     is_new = step.after.given_ids.pop(request.member_id, None) is None and old is None
-    if is_new and len(before.members) + len(before.given_ids) >= bounds.max_members:
-        raise errors.GroupMaxSizeReached(f"group {request.group!r} has {bounds.max_members} members, as many as may be")
+    most = config.group_max_size
+    if is_new and len(before.members) + len(before.given_ids) >= most:
+        raise errors.GroupMaxSizeReached(f"group {request.group!r} has {most} members, as many as may be")
     if is_new and request.needs_member_id and not request.instance_id:
         step.after.given_ids[new_id] = now_ms + request.session_timeout_ms
         step.end(waiter, errors.MemberIdRequired(new_id))
@@ -88,7 +81,7 @@ def join(
         joining=waiter,
     )
     if old is None:
-        phases.join_first(step, member, request.protocol_type, bounds.initial_delay_ms)
+        phases.join_first(step, member, request.protocol_type, config.group_initial_rebalance_delay_ms)
     elif old.member_id == member.member_id:
         phases.join_again(step, old, member)
     else:

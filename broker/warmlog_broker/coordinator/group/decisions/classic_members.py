@@ -79,16 +79,9 @@ def decide_join(
             f"the members of group {request.group!r} are of the protocol of KIP-848 (group.protocol=consumer, or "
             f"warmlog's own): stop them first, or use another group"
         )
-    config = limits.config
-    bounds = events.Bounds(
-        config.group_min_session_timeout_ms,
-        config.group_max_session_timeout_ms,
-        config.group_max_size,
-        config.group_initial_rebalance_delay_ms,
-    )
 
     def event(before: Rebalance) -> phases.Step:
-        return events.join(before, request, waiter, new_id=new_id, host=host, now_ms=now_ms, bounds=bounds)
+        return events.join(before, request, waiter, new_id=new_id, host=host, now_ms=now_ms, config=limits.config)
 
     decision = decide(groups, request.group, event, now_ms=time_ms, limits=limits)
     if group is not None:

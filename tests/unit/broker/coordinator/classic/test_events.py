@@ -4,13 +4,19 @@ from typing import Any
 
 import pytest
 
+from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.classic import events, phases
 from warmlog_broker.coordinator.classic import messages as m
 from warmlog_broker.coordinator.classic.state import NEVER_MS, Phase, Rebalance, loaded
 from warmlog_protocol import errors
 from warmlog_protocol.messages import Message
 
-BOUNDS = events.Bounds(min_session_timeout_ms=1000, max_session_timeout_ms=60_000, max_members=4, initial_delay_ms=100)
+CONFIG = BrokerConfig(
+    group_min_session_timeout_ms=1000,
+    group_max_session_timeout_ms=60_000,
+    group_max_size=4,
+    group_initial_rebalance_delay_ms=100,
+)
 RANGE = (("range", b"topics"),)
 
 
@@ -32,7 +38,7 @@ class Coordinator:
         """Send a JoinGroup; a new member is named `mN` after the number of its request."""
         fields = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 5000, "protocol_type": "consumer", **fields}
         request = m.JoinGroupRequest("g", member_id, protocols=list(protocols), **fields)
-        return self._take(events.join, request, new_id=f"m{self.requests + 1}", bounds=BOUNDS)
+        return self._take(events.join, request, new_id=f"m{self.requests + 1}", config=CONFIG)
 
     def sync(self, member_id: str, assignments: Any = (), *, generation: int | None = None, **fields: Any) -> int:
         generation = self.rebalance.generation if generation is None else generation
