@@ -219,7 +219,7 @@ def test_a_timeout_that_the_log_did_not_take_ends_with_the_shard(tmp_path: Path)
                 return [each for each in asyncio.all_tasks() if each.get_name() == "transaction timeout"]
 
             def reload(it: Broker) -> None:
-                (shard,) = it.services.coordinators.transactions._coordinator.active
+                (shard,) = it.services.coordinators.transactions.shards.active
                 shard._reload("an error of the log")
 
             broker.in_loop(ring)

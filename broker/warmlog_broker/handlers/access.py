@@ -52,14 +52,10 @@ class _Refusal(Deferred):
     __slots__ = ()
 
     def expire(self) -> None:
-        self.run(_refuse)
+        self.fail(SaslAuthenticationFailed(FAILED))
 
     def drop(self) -> bool:
         return True
-
-
-def _refuse() -> Response:
-    raise SaslAuthenticationFailed(FAILED)
 
 
 def list_users(services: Services, _context: RequestContext, _request: m.ListUsersRequest) -> m.ListUsersResponse:

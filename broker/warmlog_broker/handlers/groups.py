@@ -1,9 +1,8 @@
 """Consumer groups: heartbeats, committed offsets, and what tools ask and change. See `coordinator/groups`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Never
 
 from msgspec.structs import replace
 
@@ -15,7 +14,7 @@ from warmlog_broker.coordinator.group.decisions.state import Group, Member
 from warmlog_broker.coordinator.group.decisions.target import chosen_assignor
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import ITEMS_A_TURN, failed_name, handle_all
-from warmlog_broker.network.request import Deferred, RequestContext, Response
+from warmlog_broker.network.request import Deferred, RequestContext, Response, then
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, ErrorCode
 
@@ -50,10 +49,12 @@ class PendingHeartbeat(Deferred):
                 self._request, host=self._context.host, principal=self._context.principal, is_waiting=True
             )
         except ApiError as error:
-            self._end(partial(_raise, error))
+            self._forget()
+            self.fail(error)
             return
         if not isinstance(outcome, m.GroupHeartbeatResponse):
-            self._end(partial(_told_when_decided, self._groups, self._request, self._context, self._began_s, outcome))
+            told = partial(_told_or_waiting, self._groups, self._request, self._context, self._began_s)
+            self._end(lambda: then(outcome, told))
         elif has_news(self._request, outcome) or (outcome.is_settled and not self._response.is_settled):
             self._end(lambda: outcome)
 
@@ -81,22 +82,9 @@ def group_heartbeat(services: Services, context: RequestContext, request: m.Grou
     if not request.client_id and context.client_id:
         request = replace(request, client_id=context.client_id)
     groups, now_s = services.coordinators.groups, services.loop.time()
-    _end_wait(groups, request)
+    groups.waits.end_of(request.group, request.member_id)
     outcome = groups.heartbeat(request, host=context.host, principal=context.principal)
-    if isinstance(outcome, m.GroupHeartbeatResponse):
-        return _told_or_waiting(groups, request, context, now_s, outcome)
-    return _told_when_decided(groups, request, context, now_s, outcome)
-
-
-async def _told_when_decided(
-    groups: GroupCoordinator,
-    request: m.GroupHeartbeatRequest,
-    context: RequestContext,
-    began_s: float,
-    outcome: Awaitable[m.GroupHeartbeatResponse],
-) -> Response:
-    """Wait for the decision. Other changes of the group may have delayed one that has no news."""
-    return _told_or_waiting(groups, request, context, began_s, await outcome)
+    return then(outcome, partial(_told_or_waiting, groups, request, context, now_s))
 
 
 def _told_or_waiting(
@@ -106,19 +94,12 @@ def _told_or_waiting(
     began_s: float,
     response: m.GroupHeartbeatResponse,
 ) -> Response:
+    """Let a heartbeat without news wait. Its decision may have waited already, for other changes of the group."""
     if request.max_wait_ms <= 0 or request.member_epoch <= 0 or has_news(request, response):
         return response
-    _end_wait(groups, request)
     waiting = PendingHeartbeat(groups, request, context, began_s, response)
     groups.waits.add(request.group, request.member_id, waiting)
     return waiting
-
-
-def _end_wait(groups: GroupCoordinator, request: m.GroupHeartbeatRequest) -> None:
-    """End the wait of the member's earlier heartbeat: one of a member waits."""
-    earlier = groups.waits.take(request.group, request.member_id)
-    if earlier is not None:
-        earlier.expire()
 
 
 def offset_commit(services: Services, context: RequestContext, request: m.OffsetCommitRequest) -> Response:
@@ -133,7 +114,7 @@ def offset_fetch(services: Services, context: RequestContext, request: m.OffsetF
         return groups.fetch_offsets(request, context.life)
 
     async def confirmed() -> m.OffsetFetchResponse:
-        await groups.confirm(request.group)
+        await groups.shards.confirm(request.group)
         return groups.fetch_offsets(request, context.life)
 
     return confirmed()
@@ -244,9 +225,7 @@ async def delete_groups(services: Services, _context: RequestContext, request: m
     """One result for each group, in the order of the request. Up to ITEMS_A_TURN deletions share a flush."""
 
     async def delete(name: str) -> m.NamedResult:
-        outcome = services.coordinators.groups.delete_group(name)
-        if outcome is not None:
-            await outcome
+        await services.coordinators.groups.delete_group(name)
         return m.NamedResult(ErrorCode.NONE, "", name)
 
     failed = failed_name(m.NamedResult)
@@ -256,7 +235,3 @@ async def delete_groups(services: Services, _context: RequestContext, request: m
         done = await asyncio.gather(*(handle_all(services, [name], delete, failed) for name in names))
         results += [result for (result,) in done]
     return m.DeleteGroupsResponse(results)
-
-
-def _raise(error: ApiError) -> Never:
-    raise error

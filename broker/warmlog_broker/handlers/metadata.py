@@ -80,7 +80,7 @@ async def _coordinator(
 ) -> BrokerAddress:
     coordinators = services.coordinators
     is_group = kind is m.CoordinatorKind.GROUP
-    topic, number = await (coordinators.groups if is_group else coordinators.transactions).place_of(key)
+    topic, number = await (coordinators.groups if is_group else coordinators.transactions).shards.place_of(key)
     leader_id = services.cluster.leadership(topic.topic_id, number, topic.local.get(number)).leader_id
     if leader_id not in brokers:
         raise CoordinatorNotAvailable(f"{topic.name}-{number}, which has {key!r}, has no leader now")

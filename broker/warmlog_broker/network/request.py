@@ -7,7 +7,7 @@ awaitable), with or without file ranges; `then` changes a response, whenever it 
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from typing import Protocol, TypeAlias
+from typing import Any, Never, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
@@ -101,6 +101,14 @@ class Deferred:
     def complete(self, response: "Response") -> None:
         self.run(lambda: response)
 
+    def fail(self, error: Exception) -> None:
+        """Send the error in place of a response."""
+
+        def work() -> Never:
+            raise error
+
+        self.run(work)
+
     def run(self, work: Callable[[], "Response"]) -> None:
         """Send the response that `work` returns; an exception becomes the error of the request."""
         if self._owner is None:
@@ -127,7 +135,7 @@ Ready: TypeAlias = Message | MessageWithSlices | None
 Response: TypeAlias = Ready | Deferred | Awaitable["Response"]
 
 
-def then(response: Response, change: Callable[[Ready], "Response"]) -> Response:
+def then(response: Response, change: Callable[[Any], "Response"]) -> Response:
     """Return what `change` makes of the response, at once or when it is there. An error is not changed."""
     if isinstance(response, Deferred):
         return _ChangedDeferred(response, change)
@@ -136,7 +144,7 @@ def then(response: Response, change: Callable[[Ready], "Response"]) -> Response:
     return change(response)
 
 
-async def _changed_when_done(response: Awaitable[Response], change: Callable[[Ready], Response]) -> Response:
+async def _changed_when_done(response: Awaitable[Response], change: Callable[[Any], Response]) -> Response:
     return then(await response, change)
 
 
@@ -145,7 +153,7 @@ class _ChangedDeferred(Deferred):
 
     __slots__ = ("_change", "_inner")
 
-    def __init__(self, inner: Deferred, change: Callable[[Ready], Response]) -> None:
+    def __init__(self, inner: Deferred, change: Callable[[Any], Response]) -> None:
         super().__init__(inner.deadline_s)
         self._inner = inner
         self._change = change

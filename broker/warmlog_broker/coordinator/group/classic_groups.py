@@ -9,7 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple, Never
+from typing import Any, NamedTuple
 
 from warmlog_broker.coordinator.classic import events, phases
 from warmlog_broker.coordinator.classic import messages as m
@@ -47,7 +47,7 @@ class Waiter(Deferred):
 
     def answer(self, response: Message | Exception) -> None:
         if isinstance(response, Exception):
-            self.run(partial(_raise, response))
+            self.fail(response)
         else:
             self.complete(response)
 
@@ -290,7 +290,3 @@ def _fail_waiters(groups: Groups, why: str) -> None:
             for waiter in (member.joining, member.syncing):
                 if waiter is not None:
                     waiter.answer(error)
-
-
-def _raise(error: Exception) -> Never:
-    raise error

@@ -118,7 +118,7 @@ class GroupCoordinator:
         """By group and member id: the numbers of the commits that are not decided or not durable yet, rising."""
         self.waits = Waits()
         """Heartbeats that had nothing to tell, and wait for that."""
-        self._coordinator = Coordinator(
+        self.shards = Coordinator(
             TOPIC, config.group_coordinator_partitions, topics, ShardSurroundings(Groups, self, around.threads, now_ms)
         )
         self.classic = ClassicGroups(
@@ -131,28 +131,24 @@ class GroupCoordinator:
             tasks=self.tasks,
         )
         """The members of Kafka's classic protocol."""
-        around.holdings.add_source(lambda: (shard.state.held for shard in self._coordinator.active))
+        around.holdings.add_source(lambda: (shard.state.held for shard in self.shards.active))
 
     def start(self) -> None:
         """Load what is there, and begin the duties."""
-        self._coordinator.start()
+        self.shards.start()
         self.tasks.start(self._follow_topics(), "group subscriptions")
         self.tasks.start(self._expire_offsets(), "offset expiry")
 
     def close(self) -> None:
         """Fail the requests that wait, and end all duties. Idempotent."""
-        self._coordinator.close()
+        self.shards.close()
         self.tasks.cancel()
 
     def active_groups(self) -> list[Group]:
         """Return the groups of all shards that are loaded, to be looked at."""
-        return [group for shard in self._coordinator.active for group in shard.state]
+        return [group for shard in self.shards.active for group in shard.state]
 
     # --- requests ---------------------------------------------------------------------------------------------------
-
-    async def place_of(self, group: str) -> tuple[Topic, int]:
-        """As `Coordinator.place_of`."""
-        return await self._coordinator.place_of(group)
 
     def heartbeat(
         self, request: m.GroupHeartbeatRequest, *, host: str, principal: str, is_waiting: bool = False
@@ -195,7 +191,7 @@ class GroupCoordinator:
     ) -> m.GroupHeartbeatResponse:
         """Note that the member is alive, and what it owns; return the response with the time to the next one."""
         name, member_id = request.group, request.member_id
-        shard = self._coordinator.find(name)
+        shard = self.shards.find(name)
         if shard is None:
             return response
         group = shard.state.get(name)
@@ -215,11 +211,11 @@ class GroupCoordinator:
         self, request: m.GroupHeartbeatRequest, response: m.GroupHeartbeatResponse
     ) -> m.GroupHeartbeatResponse:
         """Return `response` with whether the member has all that it is to get, and the time to its next heartbeat."""
-        return _with_progress(self._coordinator.state_of(request.group).get(request.group), request.member_id, response)
+        return _with_progress(self.shards.state_of(request.group).get(request.group), request.member_id, response)
 
     def went_away(self, name: str, member_id: str) -> None:
         """Note that the connection of a member that waited has ended: its process may have been killed."""
-        group = self._coordinator.state_of(name).get(name)
+        group = self.shards.state_of(name).get(name)
         if group is None or member_id not in group.members:
             return
         were_all_there = not group.away
@@ -276,14 +272,14 @@ class GroupCoordinator:
             )
             return Decision(records, response)
 
-        return await self._coordinator.carry_out(commit.group, decide)
+        return await self.shards.carry_out(commit.group, decide)
 
     def pending(self) -> Iterator[tuple[str, int, int, int]]:
         """Iterate over group, producer id, its epoch and its coordinator's of offsets that wait for a transaction.
 
         As `Coordinator.states`.
         """
-        for groups in self._coordinator.states():
+        for groups in self.shards.states():
             for group in groups:
                 for producer_id, value in group.pending.items():
                     if value.offsets:
@@ -291,7 +287,7 @@ class GroupCoordinator:
 
     async def end_pending(self, request: m.EndPendingOffsetsRequest) -> None:
         """End a transaction that commits offsets of a group, with the epoch of its markers."""
-        await self._coordinator.carry_out(
+        await self.shards.carry_out(
             request.group,
             lambda groups: offsets.end_pending(
                 groups,
@@ -317,55 +313,51 @@ class GroupCoordinator:
     def _heard_commit(self, request: m.OffsetCommitRequest) -> None:
         """Note that the member is alive, and the number of its commit."""
         with suppress(ApiError):  # the shard may be loaded again meanwhile
-            groups = self._coordinator.state_of(request.group)
+            groups = self.shards.state_of(request.group)
             groups.heard(request.group, request.member_id, now_ms=self._steady_ms(), commit_sequence=request.sequence)
-
-    async def confirm(self, group: str) -> None:
-        """As `Coordinator.confirm`, before offsets of the group are read: they must not go back."""
-        await self._coordinator.confirm(group)
 
     def fetch_offsets(self, request: m.OffsetFetchRequest, reader: Reader) -> m.OffsetFetchResponse:
         """Return committed offsets. Tools, which name no partitions, do not keep them from expiring."""
         if request.partitions is not None:
             self._read_by(request.group, reader)
-        return offsets.fetch_offsets(self._coordinator.state_of(request.group), request)
+        return offsets.fetch_offsets(self.shards.state_of(request.group), request)
 
     def _read_by(self, name: str, reader: Reader) -> None:
         """Note who keeps the offsets of a group. One is enough: clients fetch them again from time to time."""
         with suppress(ApiError):
-            group = self._coordinator.state_of(name).get(name)
+            group = self.shards.state_of(name).get(name)
             if group is not None:
                 group.reader = reader
                 group.used_ms = self._retention_now_ms()
 
     async def groups(self) -> AsyncIterator[Group]:
         """Iterate over all groups, those of one shard in each turn of the event loop."""
-        for groups in self._coordinator.states():
+        for groups in self.shards.states():
             for group in list(groups):
                 yield group
             await asyncio.sleep(0)
 
     def group(self, name: str) -> Group:
         """Return a group, to be looked at. GroupIdNotFound, or InvalidGroupId if there can be none."""
-        return offsets.existing_group(self._coordinator.state_of(name), name)
+        return offsets.existing_group(self.shards.state_of(name), name)
 
-    def delete_group(self, group: str) -> Awaitable[None] | None:
+    async def delete_group(self, group: str) -> None:
         """Delete a group without members, and its offsets. GroupIdNotFound, NonEmptyGroup."""
-        return self._coordinator.run(group, lambda groups: offsets.delete_group(groups, group))
+        await self.shards.carry_out(group, lambda groups: offsets.delete_group(groups, group))
 
     def delete_offsets(
         self, request: m.DeleteOffsetsRequest
     ) -> m.DeleteOffsetsResponse | Awaitable[m.DeleteOffsetsResponse]:
         """Remove committed offsets."""
-        return self._coordinator.run(
+        return self.shards.run(
             request.group, lambda groups: offsets.delete_offsets(groups, request, self._subscriptions)
         )
 
     def _run(self, name: str, decide: Callable[[Groups], Decision[R]], *, is_shared: bool = False) -> R | Awaitable[R]:
         """As `Coordinator.run`. Let a group that this may create count as existing until that is decided."""
-        outcome = self._coordinator.run(name, decide, is_shared=is_shared)
+        outcome = self.shards.run(name, decide, is_shared=is_shared)
         if isinstance(outcome, asyncio.Future):
-            groups = self._coordinator.state_of(name)
+            groups = self.shards.state_of(name)
             if groups.get(name) is None:
                 groups.beginning.add(name)
                 outcome.add_done_callback(lambda _: groups.beginning.discard(name))
@@ -375,7 +367,7 @@ class GroupCoordinator:
         """Return the limits for a group. A new one in `groups` must leave all shards within `group.max.groups`."""
         if groups.get(group) is not None:
             return self._limits
-        states = [shard.state for shard in self._coordinator.active]
+        states = [shard.state for shard in self.shards.active]
         counted = len(groups) + (group in groups.beginning)
         others = sum(len(state) + len(state.beginning) for state in states) - counted
         return self._limits._replace(other_groups=others)
@@ -412,7 +404,7 @@ class GroupCoordinator:
     async def _begin(self, shard: GroupShard) -> None:
         state = shard.state
         async for name in in_turns([group.name for group in state if group.members], GROUPS_A_TURN):
-            if shard not in self._coordinator.active or shard.state is not state:
+            if shard not in self.shards.active or shard.state is not state:
                 return
             group = state.get(name)
             if group is not None:
@@ -455,9 +447,9 @@ class GroupCoordinator:
 
     async def _in_turns(self) -> AsyncIterator[tuple[GroupShard, str]]:
         """Iterate over the groups that are there, GROUPS_A_TURN in each turn of the event loop, and their shards."""
-        for shard in self._coordinator.active:
+        for shard in self.shards.active:
             async for name in in_turns([group.name for group in shard.state], GROUPS_A_TURN):
-                if shard in self._coordinator.active:
+                if shard in self.shards.active:
                     yield shard, name
 
 

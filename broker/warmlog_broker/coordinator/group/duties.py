@@ -210,7 +210,7 @@ class Waiter(Protocol):
         ...
 
     def expire(self) -> None:
-        """End the wait: there is nothing to tell."""
+        """End the wait, and remove itself: there is nothing to tell."""
         ...
 
 
@@ -227,23 +227,17 @@ class Waits:
         return sum(map(len, self._waiting.values()))
 
     def add(self, group: str, member_id: str, waiter: Waiter) -> None:
-        """Wake `waiter` whenever the group has changed, until it is taken."""
+        """Wake `waiter` whenever the group has changed, until it is removed. An earlier one of the member ends."""
+        self.end_of(group, member_id)
         self._waiting.setdefault(group, {})[member_id] = waiter
-
-    def take(self, group: str, member_id: str) -> Waiter | None:
-        """Remove and return what waits for the member."""
-        members = self._waiting.get(group)
-        if members is None:
-            return None
-        waiter = members.pop(member_id, None)
-        if not members:
-            del self._waiting[group]
-        return waiter
 
     def remove(self, group: str, member_id: str, waiter: Waiter) -> None:
         """Wake `waiter` no more; a later heartbeat of the member may have its place by now."""
-        if self._waiting.get(group, {}).get(member_id) is waiter:
-            self.take(group, member_id)
+        members = self._waiting.get(group, {})
+        if members.get(member_id) is waiter:
+            del members[member_id]
+            if not members:
+                del self._waiting[group]
 
     def changed(self, group: str) -> None:
         """Wake the heartbeats of a group soon, once for all changes until then."""
@@ -262,6 +256,12 @@ class Waits:
 
     def end(self, group: str) -> None:
         for waiter in list(self._waiting.get(group, {}).values()):
+            waiter.expire()
+
+    def end_of(self, group: str, member_id: str) -> None:
+        """End the wait of a member's heartbeat, if one waits."""
+        waiter = self._waiting.get(group, {}).get(member_id)
+        if waiter is not None:
             waiter.expire()
 
     def _wake(self, group: str) -> None:

@@ -37,7 +37,6 @@ from warmlog_broker.replica.partition_state import Role
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import Timer
-from warmlog_broker.topics.topics import Topic
 from warmlog_protocol import errors
 from warmlog_protocol import messages as m
 
@@ -80,30 +79,26 @@ class TransactionCoordinator:
         self._ends = EndWriter(markers, groups)
         self.ended: Counter[End] = Counter()
         """The transactions whose markers this process has written, by how they were decided."""
-        self._coordinator = Coordinator(
+        self.shards = Coordinator(
             TOPIC,
             around.config.transaction_coordinator_partitions,
             around.topics,
             ShardSurroundings(Transactions, self, around.threads, now_ms),
         )
-        around.holdings.add_source(lambda: (shard.state.held for shard in self._coordinator.active))
+        around.holdings.add_source(lambda: (shard.state.held for shard in self.shards.active))
 
     def start(self) -> None:
         """Load what is there, finish what was decided, and begin the duties."""
-        self._coordinator.start()
+        self.shards.start()
         self.tasks.start(self._abort_hanging(), "abort of hanging transactions")
         self.tasks.start(self._expire(), "expiry of transactional ids")
 
     def close(self) -> None:
         """Fail the requests that wait, and end all duties. Idempotent."""
-        self._coordinator.close()
+        self.shards.close()
         self.tasks.cancel()
 
     # --- requests ---------------------------------------------------------------------------------------------------
-
-    async def place_of(self, transactional_id: str) -> tuple[Topic, int]:
-        """As `Coordinator.place_of`."""
-        return await self._coordinator.place_of(transactional_id)
 
     async def initialise(
         self, transactional_id: str, timeout_ms: int, expected: Incarnation, principal: str
@@ -131,7 +126,7 @@ class TransactionCoordinator:
                 return Decision((), None)
             return producers.enrol(state, self._given(), name, producer, partitions={place: request.topic})
 
-        return self._coordinator.run(name, decide)
+        return self.shards.run(name, decide)
 
     async def enrol(
         self,
@@ -165,11 +160,11 @@ class TransactionCoordinator:
             await self.enrol(transactional_id, producer, group=group)
 
         def turn() -> tuple[int, ...]:
-            state = self._coordinator.state_of(transactional_id)
+            state = self.shards.state_of(transactional_id)
             return producers.check_open(state, transactional_id, producer, group)
 
         arrived_in = turn()
-        shard = self._coordinator.find(transactional_id)
+        shard = self.shards.find(transactional_id)
         assert shard is not None, "it has the open transaction"
         coordinator_epoch = shard.partition.leader_epoch
 
@@ -202,7 +197,7 @@ class TransactionCoordinator:
         )
         await self._wait_for_end(transactional_id)
         try:
-            self._coordinator.state_of(transactional_id)
+            self.shards.state_of(transactional_id)
         except errors.ApiError as error:
             raise errors.CoordinatorNotAvailable(
                 f"the transaction of {transactional_id!r} is decided; its coordinator stopped before the end: retry"
@@ -230,7 +225,7 @@ class TransactionCoordinator:
 
     def keep_job(self, transactional_id: str, version: int, producer: Incarnation) -> None:
         """Give the job its full time again. Raises what `jobs.check_member` does."""
-        jobs.check_member(self._coordinator.state_of(transactional_id), transactional_id, version, producer)
+        jobs.check_member(self.shards.state_of(transactional_id), transactional_id, version, producer)
         self._renew(transactional_id)
 
     def _renew(self, transactional_id: str) -> None:
@@ -258,7 +253,7 @@ class TransactionCoordinator:
 
     def transactions(self) -> list[TransactionalId | Job]:
         """Return all transactional ids. Raises what `Shard.state` does."""
-        return list(self._all())
+        return [transaction for state in self.shards.states() for transaction in state]
 
     def _given(self, unused_id: int | None = None) -> Given:
         return Given(now_ms(), self._config, unused_id, self._may_hold)
@@ -278,7 +273,7 @@ class TransactionCoordinator:
 
         while True:
             try:
-                return await self._coordinator.carry_out(transactional_id, run)
+                return await self.shards.carry_out(transactional_id, run)
             except NeedsProducerId:
                 given = self._given(await self._producer_ids.give_out())
 
@@ -379,9 +374,9 @@ class TransactionCoordinator:
         tell an open transaction that no id has from one of another broker's.
         """
         found: list[tuple[int, Outcome]] = []
-        while self._coordinator.is_whole:
+        while self.shards.is_whole:
             try:
-                found = list(hanging(self._all(), self._opened()))
+                found = list(hanging(self.transactions(), self._opened()))
                 break
             except errors.ApiError:
                 await asyncio.sleep(RETRY_S)
@@ -392,9 +387,6 @@ class TransactionCoordinator:
             for epoch in {epoch for epoch, _ in found}:
                 some = [outcome for coordinator_epoch, outcome in found if coordinator_epoch == epoch]
                 await self._ends.write(some, coordinator_epoch=epoch)
-
-    def _all(self) -> Iterator[TransactionalId | Job]:
-        return (transaction for state in self._coordinator.states() for transaction in state)
 
     def _opened(self) -> Iterator[tuple[Place, Incarnation, int]]:
         """Iterate over the open transactions of all partitions that this broker leads, and offsets that wait in groups.
@@ -414,7 +406,7 @@ class TransactionCoordinator:
         """Forget transactional ids, and slots of jobs, that were not used for long."""
         while True:
             await asyncio.sleep(EXPIRY_CHECK_S)
-            for shard in self._coordinator.active:
+            for shard in self.shards.active:
                 async for each in in_turns(list(shard.state), IDS_A_TURN):
                     with suppress(errors.ApiError):
                         await self._decide(producers.expire, each.transactional_id)

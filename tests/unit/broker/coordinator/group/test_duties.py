@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import Executor
+from functools import partial
 
 import msgspec
 import pytest
@@ -223,31 +224,40 @@ async def test_after_an_unload_no_timer_is_left(room: Room) -> None:
 class Noted:
     """A heartbeat that waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, waits: Waits, group: str, member_id: str) -> None:
         self.events: list[str] = []
+        self._remove = partial(waits.remove, group, member_id, self)
+        waits.add(group, member_id, self)
 
     def wake(self) -> None:
         self.events.append("wake")
 
     def expire(self) -> None:
         self.events.append("expire")
+        self._remove()
 
 
 @pytest.mark.usefixtures("quick_clock")
 async def test_waiting_heartbeats_are_woken_once_for_several_changes_of_their_group() -> None:
     waits = Waits()
-    first, second, other = Noted(), Noted(), Noted()
-    waits.add("g", "a", first)
-    waits.add("g", "b", second)
-    waits.add("h", "c", other)
+    first, second, other = Noted(waits, "g", "a"), Noted(waits, "g", "b"), Noted(waits, "h", "c")
     for _ in range(10):
         waits.changed("g")
-    assert waits.take("g", "b") is second
-    assert waits.take("g", "b") is None
+    waits.end_of("g", "b")
+    waits.end_of("g", "b")
+    assert len(waits) == 2
     await asyncio.sleep(0.05)
-    assert (first.events, second.events, other.events) == (["wake"], [], [])
+    assert (first.events, second.events, other.events) == (["wake"], ["expire"], [])
     waits.expire_all()
-    assert (first.events[-1], other.events) == ("expire", ["expire"])
-    assert waits.take("g", "a") is first
-    assert waits.take("h", "c") is other
+    assert (first.events, other.events) == (["wake", "expire"], ["expire"])
+    assert len(waits) == 0
+
+
+async def test_of_a_member_one_heartbeat_waits() -> None:
+    waits = Waits()
+    earlier, later = Noted(waits, "g", "a"), Noted(waits, "g", "a")
+    assert (len(waits), earlier.events, later.events) == (1, ["expire"], [])
+    waits.remove("g", "a", earlier)
+    assert len(waits) == 1
+    waits.remove("g", "a", later)
     assert len(waits) == 0
