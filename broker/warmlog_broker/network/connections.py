@@ -115,10 +115,6 @@ class Connections:
         self._refused.add(connection)
         return True
 
-    def remove_refused(self, connection: OpenConnection) -> None:
-        """Note that a refused connection has ended. No-op if it was not refused."""
-        self._refused.discard(connection)
-
     def add(self, connection: OpenConnection, now_s: float) -> None:
         """Count `connection`, for which `refusal` was empty."""
         self._all.add(connection)
@@ -128,7 +124,8 @@ class Connections:
         self._gone.clear()
 
     def remove(self, connection: OpenConnection) -> None:
-        """Stop counting `connection`. No-op if it was not counted."""
+        """Note that `connection`, served or refused, has ended. No-op if it was neither."""
+        self._refused.discard(connection)
         if connection in self._all:
             self._all.remove(connection)
             self._strangers.pop(connection, None)

@@ -186,7 +186,7 @@ class ResponseMemory:
         self.held_bytes += size_bytes
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """Replaces the callback of a lost connection: without the reference cycle it is freed at once."""
 
 
@@ -262,7 +262,7 @@ class ReceiveMemory:
 
     def release(self) -> None:
         """Release all memory: the connection is lost."""
-        self._on_granted = _nothing
+        self._on_granted = nothing
         self._codec.release()
         self._memory.forget(self._claim)
 

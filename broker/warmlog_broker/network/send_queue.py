@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 
-from warmlog_broker.network.memory_pool import ResponseMemory
+from warmlog_broker.network.memory_pool import ResponseMemory, nothing
 from warmlog_broker.network.request import Life
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.storage.segment.file_records import FileSlice
@@ -45,10 +45,6 @@ _log = logging.getLogger(__name__)
 
 class FileEnded(WarmlogError):
     """A log file is shorter than the range that a response refers to."""
-
-
-def _nothing() -> None:
-    """Replaces the callback of a lost connection: without the reference cycle it is freed at once."""
 
 
 class SendQueue:
@@ -131,7 +127,7 @@ class SendQueue:
 
     def close(self) -> None:
         """Drop unsent data: the connection is lost."""
-        self._on_sent = _nothing
+        self._on_sent = nothing
         self.clear()
 
     def clear(self) -> None:

@@ -194,7 +194,6 @@ class Session(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone. Its requests are carried out, and their responses dropped."""
-        self._context.connections.remove_refused(self)
         if self._scheduler.state is State.CLOSED:
             return
         if exc is not None:
