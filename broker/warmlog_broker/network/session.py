@@ -260,7 +260,7 @@ class Session(asyncio.BufferedProtocol):
             self._requested_s = self._loop.time()
             self._sending.resume()
 
-    # --- called by the request runner -----------------------------------------------------------------------------
+    # --- called by the request runner, as its `Channel` -----------------------------------------------------------
 
     def end(self, started: StartedRequest, pieces: Pieces | None) -> None:
         """End a request. Its response is sent in the next turn of the event loop, together with others'."""
@@ -273,12 +273,10 @@ class Session(asyncio.BufferedProtocol):
         self._context.outbox.add(self)
 
     def hold(self, started: StartedRequest, payload_bytes: int) -> None:
-        """Start no request until `release` or `end` of this one, which still uses its payload."""
         self._scheduler.hold(started)
         self._memory.hold(payload_bytes)
 
     def release(self, started: StartedRequest) -> None:
-        """Allow requests to start again. No-op if this one did not hold them back."""
         if self._scheduler.release(started):
             self._memory.hold(0)
             self._context.outbox.add(self)
@@ -291,18 +289,15 @@ class Session(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def end_last(self, started: StartedRequest, pieces: Pieces) -> None:
-        """End a request with its response, drop the others, and close the connection once it is sent."""
         if self._scheduler.allows.responding:
             self.end(started, None)
             self._end_with(pieces)
 
     def identify(self, principal: str) -> str:
-        """Note whose connection it is. Return why it is one too many, empty if it may be served."""
         context = self._context
         return self._logged(context.connections.identify(self, principal, context.quotas.connection_limit(principal)))
 
     def throttle(self, delay_s: float, *, holds_requests: bool = False) -> None:
-        """Do not read the connection for `delay_s`; what was received is carried out, unless it `holds_requests`."""
         until_s = self._loop.time() + delay_s
         if delay_s and until_s > self._throttled_until_s and self._scheduler.state is not State.CLOSED:
             self._end_throttle()
@@ -313,7 +308,6 @@ class Session(asyncio.BufferedProtocol):
 
     @property
     def throttled_ms(self) -> int:
-        """For how long the connection is not read because of a quota."""
         return 0 if self._throttle is None else math.ceil((self._throttled_until_s - self._loop.time()) * 1000)
 
     # --- called by the broker -------------------------------------------------------------------------------------
