@@ -8,7 +8,7 @@ from warmlog_broker.handlers.items import failed_name, handle_all
 from warmlog_broker.network.request import Deferred, RequestContext, Response
 from warmlog_broker.security.authentication import FAILED, Authentication, AuthenticationFailed
 from warmlog_broker.security.quota_rules import QuotaEntity
-from warmlog_broker.security.users import altered_user_error
+from warmlog_broker.security.users import MAX_CHANGES, check_altered_users
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, ErrorCode, IllegalSaslState, InvalidRequest, SaslAuthenticationFailed
 from warmlog_protocol.sasl.credential import PLAIN
@@ -64,9 +64,7 @@ def list_users(services: Services, _context: RequestContext, _request: m.ListUse
 
 async def alter_users(services: Services, context: RequestContext, request: m.AlterUsersRequest) -> Response:
     """Change each user independently."""
-    error = altered_user_error(request.users)
-    if error is not None:
-        raise error
+    check_altered_users(request.users)
     by_name = {user.name: user for user in request.users}
 
     async def alter(name: str) -> m.NamedResult:
@@ -98,10 +96,6 @@ def describe_acls(services: Services, _context: RequestContext, request: m.Descr
 
 def check_acl(services: Services, _context: RequestContext, request: m.CheckAclRequest) -> m.CheckAclResponse:
     return services.authorizer.check(request)
-
-
-MAX_CHANGES = 100
-"""In one request: each is a flush of the metadata log."""
 
 
 def describe_client_quotas(

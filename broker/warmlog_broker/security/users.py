@@ -151,9 +151,10 @@ class Users:
                 on_deleted(name)
 
 
-def altered_user_error(wanted: Sequence[AlteredUser]) -> errors.ApiError | None:
-    """Return why a request to change these users is refused as a whole."""
+def check_altered_users(wanted: Sequence[AlteredUser]) -> None:
+    """Raise InvalidRequest if a request to change these users is refused as a whole."""
     if len(wanted) > MAX_CHANGES:
-        return errors.InvalidRequest(f"{len(wanted)} users to change in one request, {MAX_CHANGES} are allowed")
-    twice = next((name for name, times in Counter(each.name for each in wanted).items() if times > 1), None)
-    return None if twice is None else errors.InvalidRequest(f"user {shown(twice)} is in the request more than once")
+        raise errors.InvalidRequest(f"{len(wanted)} users to change in one request, {MAX_CHANGES} are allowed")
+    for name, times in Counter(each.name for each in wanted).items():
+        if times > 1:
+            raise errors.InvalidRequest(f"user {shown(name)} is in the request more than once")

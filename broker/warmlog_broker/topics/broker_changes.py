@@ -123,7 +123,7 @@ class BrokerChanges:
         has_other_defaults = config.topic_defaults != self._config.topic_defaults
         self._config.take(config)
         if has_other_defaults:
-            await self._topic_changes.take_defaults()
+            await self._topic_changes.put_in_force([topic.entry for topic in self._topics])
         for on_altered in self.on_altered:
             on_altered()
 

@@ -100,10 +100,6 @@ class TopicChanges:
             except errors.InvalidConfig as error:
                 raise errors.InvalidConfig(f"with the own settings of topic {topic.name!r}: {error}") from None
 
-    async def take_defaults(self) -> None:
-        """Put the broker's defaults, which have changed, in force for all topics. `Topics.changing` must be held."""
-        await self.put_in_force([topic.entry for topic in self._topics])
-
     async def put_in_force(self, entries: Sequence[TopicCreated]) -> None:
         """Use the settings of `entries` for the topics of their names. `Topics.changing` must be held."""
         must_flush = False
@@ -194,6 +190,6 @@ class TopicChanges:
 def _check_request(names: Sequence[str]) -> None:
     if len(names) > MAX_NEW_TOPICS:
         raise errors.InvalidRequest(f"{len(names)} topics to change in one request, {MAX_NEW_TOPICS} are allowed")
-    twice = next((name for name, times in Counter(names).items() if times > 1), None)
-    if twice is not None:
-        raise errors.InvalidRequest(f"topic {twice!r} is in the request more than once")
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise errors.InvalidRequest(f"topic {name!r} is in the request more than once")

@@ -11,6 +11,7 @@ from typing import Any
 from warmlog_broker.kafka.responses import answered, refused
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import RequestContext
+from warmlog_broker.security.authorizer import MAX_FILTERS
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     ApiError,
@@ -28,8 +29,6 @@ ANY = 1
 MATCH, LITERAL, PREFIXED = 2, 3, 4
 DENY, ALLOW = 2, 3
 EVERY_HOST = "*"
-MAX_FILTERS = 20
-"""In one request: each is compared with all rules, in up to 5 ms."""
 USER, CLIENT_ID = "user", "client-id"
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 QUOTA_KEYS = (m.QuotaKey.PRODUCER_BYTE_RATE, m.QuotaKey.CONSUMER_BYTE_RATE)

@@ -14,7 +14,7 @@ from warmlog_broker.metadata.log_file import MetadataLog
 from warmlog_broker.metadata.metadata_log import MetadataState, UserAltered, UserSecretMade
 from warmlog_broker.metadata.store import LoneClusterStore, NodeStore
 from warmlog_broker.security import users as users_module
-from warmlog_broker.security.users import Users, altered_user_error, list_of_users, user_entries
+from warmlog_broker.security.users import Users, check_altered_users, list_of_users, user_entries
 from warmlog_protocol.errors import (
     ApiError,
     DuplicateResource,
@@ -181,9 +181,11 @@ def test_there_is_a_bound_on_users(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_request_names_a_user_once_and_not_too_many() -> None:
-    assert altered_user_error([deletion("a"), deletion("b")]) is None
-    assert "more than once" in str(altered_user_error([deletion("a"), deletion("a")]))
-    assert "are allowed" in str(altered_user_error([deletion(str(number)) for number in range(101)]))
+    check_altered_users([deletion("a"), deletion("b")])
+    with pytest.raises(InvalidRequest, match="more than once"):
+        check_altered_users([deletion("a"), deletion("a")])
+    with pytest.raises(InvalidRequest, match="are allowed"):
+        check_altered_users([deletion(str(number)) for number in range(101)])
 
 
 def test_users_survive_a_rewritten_metadata_log_and_their_secret_is_made_once() -> None:
