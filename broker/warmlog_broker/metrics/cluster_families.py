@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from warmlog_broker.cluster.figures import Figures
-from warmlog_broker.metrics.group_families import histogram, labelled
+from warmlog_broker.metrics.samples import counters, gauge, histogram
 
 
 def cluster_families(figures: Figures) -> Iterator[Metric]:
@@ -22,9 +22,6 @@ def cluster_families(figures: Figures) -> Iterator[Metric]:
         ("replica_lag_seconds", "Of the replica that lags most behind this leader", led.lag_ms / 1000),
         ("etcd_gone_back", "1 once etcd has lost what it had", figures.is_frozen),
     ):
-        yield GaugeMetricFamily(f"warmlog_cluster_{name}", text, value=float(value))
-    changes = (((kind,), count) for kind, count in figures.changes.items())
-    yield labelled(
-        CounterMetricFamily, "warmlog_cluster_changes", "Of partitions that this broker leads", ["kind"], changes
-    )
+        yield gauge(f"warmlog_cluster_{name}", text, value)
+    yield counters("warmlog_cluster_changes", "Of partitions that this broker leads", "kind", figures.changes)
     yield histogram("warmlog_cluster_etcd_seconds", "Calls to etcd", ["call", "outcome"], figures.calls)

@@ -17,8 +17,8 @@ from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
 from warmlog_broker.maintenance.log_check import LogCheck
 from warmlog_broker.maintenance.log_cleaner import LogCleaner
-from warmlog_broker.metrics.group_families import GroupMetrics, histogram, labelled
-from warmlog_broker.network.connections import Connections
+from warmlog_broker.metrics.group_families import GroupMetrics
+from warmlog_broker.metrics.samples import counter, counters, gauge, gauges, histogram, labelled
 from warmlog_broker.network.memory_pool import MemoryPool
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.runtime.clock import now_ms
@@ -90,7 +90,6 @@ class BrokerMetrics:
         self,
         services: Services,
         *,
-        connections: Connections,
         certificate_expiry: Callable[[], datetime | None],
         request_memory: MemoryPool,
         housekeeping: Housekeeping,
@@ -101,7 +100,6 @@ class BrokerMetrics:
         """`cluster` has the figures of this broker in its cluster; None if it is alone."""
         self._services = services
         self._cluster = cluster
-        self._connections = connections
         self._certificate_expiry = certificate_expiry
         self._request_memory = request_memory
         self._housekeeping = housekeeping
@@ -133,65 +131,65 @@ class BrokerMetrics:
         yield histogram("warmlog_event_loop_delay_seconds", "How late the event loop runs its tick", [], delay)
 
     def _requests(self) -> Iterator[Metric]:
-        counters, quotas = self._services.counters, self._services.quotas
+        counted, quotas, connections = self._services.counters, self._services.quotas, self._services.connections
         api = ["protocol", "api"]
-        seconds = counters.request_seconds
+        seconds = counted.request_seconds
         yield histogram("warmlog_request_seconds", "From a complete request to its response", api, seconds)
-        for name, text, labels, counted in (
-            ("warmlog_request_errors", "Errors of requests and of their items", [*api, "error"], counters.errors),
-            ("warmlog_requests_denied", "Requests and items without a right", [*api, "reason"], counters.denied),
+        for name, text, labels, values in (
+            ("warmlog_request_errors", "Errors of requests and of their items", [*api, "error"], counted.errors),
+            ("warmlog_requests_denied", "Requests and items without a right", [*api, "reason"], counted.denied),
             ("warmlog_throttled_requests", "Requests that exceeded a quota", ["user", "quota"], quotas.throttled),
             ("warmlog_throttle_seconds", "Delays because of quotas", ["user", "quota"], quotas.throttled_seconds),
         ):
-            yield labelled(CounterMetricFamily, name, text, labels, counted.items())
-        yield _gauge("warmlog_connections", "Open connections", len(self._connections))
-        yield _gauge("warmlog_connections_limit", "The most that may be open", self._connections.limit)
-        in_flight = sum(connection.requests_in_flight for connection in self._connections)
-        yield _gauge("warmlog_requests_in_flight", "Requests that have started and not ended", in_flight)
-        yield _gauge("warmlog_waiting_fetches", "Fetches that wait for data", len(self._services.delayed_fetches))
+            yield labelled(CounterMetricFamily, name, text, labels, values.items())
+        yield gauge("warmlog_connections", "Open connections", len(connections))
+        yield gauge("warmlog_connections_limit", "The most that may be open", connections.limit)
+        in_flight = sum(connection.requests_in_flight for connection in connections)
+        yield gauge("warmlog_requests_in_flight", "Requests that have started and not ended", in_flight)
+        yield gauge("warmlog_waiting_fetches", "Fetches that wait for data", len(self._services.delayed_fetches))
 
     def _memory(self) -> Iterator[Metric]:
         requests, responses = self._request_memory, self._services.response_memory
-        yield _gauge("warmlog_request_memory_bytes", "Memory of requests in flight", requests.claimed_bytes)
-        yield _gauge("warmlog_request_memory_limit_bytes", "queued.max.request.bytes", requests.limit_bytes)
-        yield _gauge("warmlog_request_memory_short", "1 while requests wait for memory", requests.is_short)
-        yield _gauge("warmlog_response_memory_bytes", "Memory of unread responses", responses.held_bytes)
-        yield _gauge("warmlog_response_memory_limit_bytes", "queued.max.response.bytes", responses.limit_bytes)
+        yield gauge("warmlog_request_memory_bytes", "Memory of requests in flight", requests.claimed_bytes)
+        yield gauge("warmlog_request_memory_limit_bytes", "queued.max.request.bytes", requests.limit_bytes)
+        yield gauge("warmlog_request_memory_short", "1 while requests wait for memory", requests.is_short)
+        yield gauge("warmlog_response_memory_bytes", "Memory of unread responses", responses.held_bytes)
+        yield gauge("warmlog_response_memory_limit_bytes", "queued.max.response.bytes", responses.limit_bytes)
 
     def _conversions(self) -> Iterator[Metric]:
         counted = self._services.counters.conversions
-        yield _counter("warmlog_kafka_converted_batches", "Batches made rows for clients of Kafka", counted.batches)
-        yield _counter("warmlog_kafka_conversion_seconds", "The time that this took", counted.seconds)
-        yield _counter("warmlog_kafka_converted_cache_hits", "Batches that were converted before", counted.hits)
-        yield _gauge("warmlog_kafka_converted_cache_bytes", "Batches that are kept as rows", counted.kept_bytes)
+        yield counter("warmlog_kafka_converted_batches", "Batches made rows for clients of Kafka", counted.batches)
+        yield counter("warmlog_kafka_conversion_seconds", "The time that this took", counted.seconds)
+        yield counter("warmlog_kafka_converted_cache_hits", "Batches that were converted before", counted.hits)
+        yield gauge("warmlog_kafka_converted_cache_bytes", "Batches that are kept as rows", counted.kept_bytes)
 
     def _disks(self) -> Iterator[Metric]:
         served = {str(directory.path): directory for directory in self._services.directories}
         up = {path: directory.is_live for path, directory in served.items()}
         up |= {str(directory.path): False for directory in self._services.directories.offline}
-        yield _gauges("warmlog_directory_up", "0 once a data directory has failed", "directory", up)
+        yield gauges("warmlog_directory_up", "0 once a data directory has failed", "directory", up)
         free = {path: each.room.free_bytes for path, each in served.items()}
-        yield _gauges("warmlog_directory_free_bytes", "Free space on its disk", "directory", free)
+        yield gauges("warmlog_directory_free_bytes", "Free space on its disk", "directory", free)
         reserve = {path: each.room.reserve_bytes for path, each in served.items()}
-        yield _gauges("warmlog_directory_reserve_bytes", "Below it, records are refused", "directory", reserve)
+        yield gauges("warmlog_directory_reserve_bytes", "Below it, records are refused", "directory", reserve)
         seconds = {(path,): each.flusher.flush_seconds for path, each in served.items()}
         yield histogram("warmlog_flush_seconds", "The syncs of one group commit", ["directory"], seconds)
         partitions = {(path,): each.flusher.flush_partitions for path, each in served.items()}
         yield histogram("warmlog_flush_partitions", "Partitions in one group commit", ["directory"], partitions)
-        yield _counter("warmlog_deleted_segments", "Segments deleted by retention", self._housekeeping.deleted_segments)
-        yield _counter("warmlog_deleted_bytes", "Size of the logs of these", self._housekeeping.deleted_bytes)
+        yield counter("warmlog_deleted_segments", "Segments deleted by retention", self._housekeeping.deleted_segments)
+        yield counter("warmlog_deleted_bytes", "Size of the logs of these", self._housekeeping.deleted_bytes)
         cleaner = self._log_cleaner
-        yield _counter("warmlog_compactions", "Compaction passes completed", cleaner.pass_count)
-        yield _counter("warmlog_compaction_read_bytes", "Read by compaction", cleaner.stats.read_bytes)
-        yield _counter("warmlog_compaction_written_bytes", "Written by compaction", cleaner.stats.written_bytes)
-        yield _gauge("warmlog_compaction_backlog_bytes", "Dirty bytes of compacted logs", cleaner.backlog_bytes)
-        yield _gauge("warmlog_uncompactable_partitions", "Given up by compaction", len(cleaner.given_up))
+        yield counter("warmlog_compactions", "Compaction passes completed", cleaner.pass_count)
+        yield counter("warmlog_compaction_read_bytes", "Read by compaction", cleaner.stats.read_bytes)
+        yield counter("warmlog_compaction_written_bytes", "Written by compaction", cleaner.stats.written_bytes)
+        yield gauge("warmlog_compaction_backlog_bytes", "Dirty bytes of compacted logs", cleaner.backlog_bytes)
+        yield gauge("warmlog_uncompactable_partitions", "Given up by compaction", len(cleaner.given_up))
         check = self._log_check
-        yield _gauge("warmlog_unchecked_bytes", "To be checked after an unclean start", check.unchecked_bytes)
-        yield _gauge("warmlog_damaged_ranges", "Ranges of logs that are known to be damaged", check.damage_count)
+        yield gauge("warmlog_unchecked_bytes", "To be checked after an unclean start", check.unchecked_bytes)
+        yield gauge("warmlog_damaged_ranges", "Ranges of logs that are known to be damaged", check.damage_count)
 
     async def _topics(self) -> list[Metric]:
-        counters = self._services.counters
+        counted = self._services.counters
         topics = sorted(self._services.topics, key=lambda topic: topic.name)
         limit = self._services.config.metrics_max_topics
         labels = {topic.name: topic.name if rank < limit else OTHER_TOPICS for rank, topic in enumerate(topics)}
@@ -199,22 +197,20 @@ class BrokerMetrics:
         async for topic in in_turns(topics, TOPICS_A_TURN):
             sizes.add(topic, labels[topic.name])
         states = {state.name.lower(): count for state, count in sizes.states.items()}
-        batches = self._batches.by_label(counters.appended_batches, labels)
-        appended = self._records.by_label(counters.appended_records, labels)
-        size_bytes = self._bytes.by_label(counters.appended_bytes, labels)
-        fetched = self._fetched.by_label(counters.fetched_bytes, labels)
+        batches = self._batches.by_label(counted.appended_batches, labels)
+        appended = self._records.by_label(counted.appended_records, labels)
+        size_bytes = self._bytes.by_label(counted.appended_bytes, labels)
+        fetched = self._fetched.by_label(counted.fetched_bytes, labels)
         return [
-            _gauges("warmlog_partitions", "Partitions by state", "state", states),
-            _gauge(
-                "warmlog_write_caching_topics", "Topics whose acknowledged records may be lost", sizes.write_caching
-            ),
-            _gauges("warmlog_topic_partitions", "Partitions of a topic", "topic", sizes.partitions),
-            _gauges("warmlog_topic_records", "From log start to log end", "topic", sizes.records),
-            _gauges("warmlog_topic_size_bytes", "Log files of a topic", "topic", sizes.size_bytes),
-            _counters("warmlog_topic_appended_batches", "Batches appended", "topic", batches),
-            _counters("warmlog_topic_appended_records", "Records appended", "topic", appended),
-            _counters("warmlog_topic_appended_bytes", "Bytes appended", "topic", size_bytes),
-            _counters("warmlog_topic_fetched_bytes", "Bytes sent to readers", "topic", fetched),
+            gauges("warmlog_partitions", "Partitions by state", "state", states),
+            gauge("warmlog_write_caching_topics", "Topics whose acknowledged records may be lost", sizes.write_caching),
+            gauges("warmlog_topic_partitions", "Partitions of a topic", "topic", sizes.partitions),
+            gauges("warmlog_topic_records", "From log start to log end", "topic", sizes.records),
+            gauges("warmlog_topic_size_bytes", "Log files of a topic", "topic", sizes.size_bytes),
+            counters("warmlog_topic_appended_batches", "Batches appended", "topic", batches),
+            counters("warmlog_topic_appended_records", "Records appended", "topic", appended),
+            counters("warmlog_topic_appended_bytes", "Bytes appended", "topic", size_bytes),
+            counters("warmlog_topic_fetched_bytes", "Bytes sent to readers", "topic", fetched),
         ]
 
 
@@ -234,33 +230,17 @@ async def transaction_families(services: Services) -> list[Metric]:
                 began_ms = min(began_ms, each.value.began_ms)
         age_s = [((), max(now - began_ms, 0) / 1000)]
     return [
-        _gauges("warmlog_transactional_ids", "Transactional ids by state", "state", states),
+        gauges("warmlog_transactional_ids", "Transactional ids by state", "state", states),
         labelled(
             GaugeMetricFamily, "warmlog_transaction_oldest_seconds", "Age of the oldest open transaction", [], age_s
         ),
-        _counters("warmlog_transactions_ended", "Transactions that have ended", "end", ended),
+        counters("warmlog_transactions_ended", "Transactions that have ended", "end", ended),
     ]
 
 
 def starting(done: int, total: int) -> list[Metric]:
     """The metrics of a broker that checks its partitions before it serves."""
     return [
-        _gauge("warmlog_recovery_partitions", "Partitions to open at the start", total),
-        _gauge("warmlog_recovery_partitions_done", "Those that are open", done),
+        gauge("warmlog_recovery_partitions", "Partitions to open at the start", total),
+        gauge("warmlog_recovery_partitions_done", "Those that are open", done),
     ]
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, text, value=float(value))
-
-
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(name, text, value=value)
-
-
-def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    return labelled(GaugeMetricFamily, name, text, [label], (((value,), number) for value, number in values.items()))
-
-
-def _counters(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    return labelled(CounterMetricFamily, name, text, [label], (((value,), number) for value, number in values.items()))

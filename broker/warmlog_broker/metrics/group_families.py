@@ -9,18 +9,18 @@ last one. Until an offset is looked up, all offsets after it count.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.group.decisions.state import Group
 from warmlog_broker.handlers.context import Services
+from warmlog_broker.metrics.samples import counter, counters, gauges, labelled
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.clock import now_ms
-from warmlog_broker.runtime.counters import Histogram
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.log.reader import FetchData
@@ -121,24 +121,16 @@ class GroupMetrics:
             self._add(lags, name, place, topic, offset)
         found = self._found = await self._look_up(lags.unread)
         coordinator = self._services.coordinators.groups
-        rebalances = (((reason,), count) for reason, count in coordinator.classic.rebalances.items())
-        targets = CounterMetricFamily("warmlog_group_target_assignments", "Targets of groups computed")
-        targets.add_metric([], coordinator.targets.count)
+        rebalances, targets = coordinator.classic.rebalances, coordinator.targets.count
         seconds = lags.seconds(found, now_ms())
-        gauges = partial(labelled, GaugeMetricFamily)
+        of_pairs = partial(labelled, GaugeMetricFamily, labels=["group", "topic"])
         return [
-            gauges("warmlog_groups", "Groups by state", ["state"], (((state,), n) for state, n in states.items())),
-            gauges("warmlog_group_members", "Members", ["group"], (((name,), n) for name, n in members.items())),
-            targets,
-            labelled(
-                CounterMetricFamily,
-                "warmlog_group_rebalances",
-                "Rebalances of groups with classic members",
-                ["reason"],
-                rebalances,
-            ),
-            gauges("warmlog_group_lag_records", "Records not read", ["group", "topic"], lags.records(found)),
-            gauges("warmlog_group_lag_seconds", "Age of the oldest of them", ["group", "topic"], seconds),
+            gauges("warmlog_groups", "Groups by state", "state", states),
+            gauges("warmlog_group_members", "Members", "group", members),
+            counter("warmlog_group_target_assignments", "Targets of groups computed", targets),
+            counters("warmlog_group_rebalances", "Rebalances of groups with classic members", "reason", rebalances),
+            of_pairs("warmlog_group_lag_records", "Records not read", values=lags.records(found)),
+            of_pairs("warmlog_group_lag_seconds", "Age of the oldest of them", values=seconds),
         ]
 
     def _add(self, lags: Lags, group: str, place: PartitionId, topic_name: str, offset: int) -> None:
@@ -243,29 +235,3 @@ def _is_aborted(header: BatchHeader, aborted: Iterable[AbortedTxn]) -> bool:
     return header.is_transactional and any(
         each.producer_id == header.producer_id and each.first_offset <= header.base_offset for each in aborted
     )
-
-
-def labelled(
-    kind: type[GaugeMetricFamily] | type[CounterMetricFamily],
-    name: str,
-    text: str,
-    labels: list[str],
-    values: Iterable[tuple[tuple[str, ...], float]],
-) -> Metric:
-    """Return a family of `kind` with a sample for each of `values`, which are given with the values of `labels`."""
-    family = kind(name, text, labels=labels)
-    for label_values, value in values:
-        family.add_metric(label_values, float(value))
-    return family
-
-
-def histogram(name: str, text: str, labels: Sequence[str], histograms: Mapping[Any, Histogram]) -> Metric:
-    """Return a family; `histograms` are by their values of the labels, a tuple."""
-    family = HistogramMetricFamily(name, text, labels=labels)
-    for values, each in histograms.items():
-        count, buckets = 0, []
-        for bound, more in zip([*map(str, each.bounds), "+Inf"], each.counts, strict=True):
-            count += more
-            buckets.append((bound, count))
-        family.add_metric(list(values), buckets, each.total)
-    return family

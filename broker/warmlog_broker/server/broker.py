@@ -361,7 +361,6 @@ class Broker:
 
         metrics = BrokerMetrics(
             self.services,
-            connections=self._connections,
             certificate_expiry=self.listening.certificate_expiry,
             request_memory=self._memory,
             housekeeping=self._engine.housekeeping,
