@@ -16,7 +16,7 @@ from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_broker.gate.asker import Asker
 from warmlog_broker.handlers.items import handle
 from warmlog_broker.kafka.groups.offsets import offsets_in
-from warmlog_broker.kafka.responses import Result, answered, refused
+from warmlog_broker.kafka.responses import Result, answered, by_topic, refused
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import Ready, RequestContext, Response, then
 from warmlog_broker.runtime.clock import now_ms
@@ -149,9 +149,7 @@ async def describe_transactions(kafka: Kafka, context: RequestContext, request: 
 
 
 def _described(transaction: m.ListedTransaction) -> Any:
-    topics: dict[str, list[int]] = {}
-    for each in transaction.partitions:
-        topics.setdefault(each.topic, []).append(each.partition)
+    topics = by_topic((each.topic, each.partition) for each in transaction.partitions)
     return _Described.TransactionState(
         0,
         transaction.transactional_id,

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -90,24 +90,21 @@ class Engine:
         remover.add(stored.deleted_paths, 0)
         if member is not None:
             member.replicating.prepare(threads, self.directories)
-        topics = Topics(
+        self.topics = Topics(
             self._cluster,
             self._node,
-            config=self._runtime.config,
+            config=config,
             directories=self.directories,
             open_log=opener.create,
-            threads=self._runtime.threads.disk,
+            threads=threads.disk,
             on_deleted=remover.add,
-            take_role=partial(lead_alone, self._cluster)
-            if self._member is None
-            else self._member.replicating.take_role,
+            take_role=partial(lead_alone, self._cluster) if member is None else member.replicating.take_role,
         )
         for entry, loaded in stored.topics:
-            topics.add(entry, loaded)
-        topics.on_changed.append(self._topic_changed)
-        self.topics = topics
+            self.topics.add(entry, loaded)
+        self.topics.on_changed.append(self._topic_changed)
         last_written = [data.last_written_ms for data in stored.directories.live]
-        retention_now_ms = start_clock(
+        self._retention_now_ms = start_clock(
             max((each for each in last_written if each is not None), default=None), config.log_retention_clock_settle_ms
         )
         self.moves = Moves(
@@ -124,10 +121,9 @@ class Engine:
             directories=self.directories,
             remover=remover,
             threads=threads.disk,
-            now_ms=retention_now_ms,
+            now_ms=self._retention_now_ms,
         )
-        self._retention_now_ms = retention_now_ms
-        self.services = self._make_services(retention_now_ms=retention_now_ms)
+        self.services = self._make_services()
         coordinators = self.services.coordinators
         if member is not None:
             requests = member.replicating.requests(self.topics, self._cluster, coordinators)
@@ -154,7 +150,7 @@ class Engine:
         if self.topics.find(name) is None:
             self._runtime.counters.forget_topic(name)
 
-    def _make_services(self, *, retention_now_ms: Callable[[], int]) -> Services:
+    def _make_services(self) -> Services:
         runtime, config = self._runtime, self._runtime.config
         known = self._cluster.state.cluster
         assert known is not None
@@ -198,7 +194,7 @@ class Engine:
                     timers=runtime.timers,
                     lines=runtime.lines,
                     threads=runtime.threads.cold_readers,
-                    retention_now_ms=retention_now_ms,
+                    retention_now_ms=self._retention_now_ms,
                     holdings=Holdings(config),
                 )
             ),

@@ -188,7 +188,7 @@ class Shard(Generic[S]):
         if self.status is ShardStatus.CLOSED:
             return
         self._problem = reason
-        self._discard(ShardStatus.CLOSED)
+        self._discard(ShardStatus.CLOSED, reason)
         if self._load_task is not None:
             self._load_task.cancel()
 
@@ -326,12 +326,10 @@ class Shard(Generic[S]):
         if self.status is ShardStatus.CLOSED:
             return
         _log.error("%s is read again: %s", self.partition.key.directory_name, reason)
-        self._problem = reason
-        self._discard(ShardStatus.LOADING)
-        self._problem = ""
+        self._discard(ShardStatus.LOADING, reason)
         self.load()
 
-    def _discard(self, status: ShardStatus) -> None:
+    def _discard(self, status: ShardStatus, reason: str) -> None:
         """Enter `status`: the state is no longer valid, and operations that wait fail."""
         was_active = self.status is ShardStatus.ACTIVE
         self.status = status
@@ -340,7 +338,7 @@ class Shard(Generic[S]):
         self._undurable = {}
         self._decided = []
         for operation in failed:
-            operation.fail(self._not_available(self._problem))
+            operation.fail(self._not_available(reason))
         if was_active:
             self._around.watcher.unloaded(self)
 

@@ -41,13 +41,13 @@ def produce(kafka: Kafka, context: RequestContext, request: Any, source: BatchSo
     if request.acks == m.ACKS_NONE and (error := next((each for each in refused if each), None)):
         raise ConnectionEnds(f"acks=0, and a batch was refused: {error}")
 
+    leaders = Leaders(kafka, context, _Response)
+
     def back(done: Any) -> Ready:
-        return (
-            None if done is None else _back(request, refused, iter(done.partitions), Leaders(kafka, context, _Response))
-        )
+        return None if done is None else _back(request, refused, iter(done.partitions), leaders)
 
     if not passed:
-        return _back(request, refused, iter(()))
+        return _back(request, refused, iter(()), leaders)
     wanted = [m.ProducePartition(each.topic, each.partition, len(each.batch)) for each in passed]
     is_enrolled = request.api_version < ENROLS_FROM
     message = m.ProduceRequest(request.acks, request.timeout_ms, wanted, request.transactional_id, is_enrolled)
@@ -72,7 +72,7 @@ def _refusal(batch: ReceivedBatch, topic: str | None) -> ApiError | None:
 
 
 def _back(
-    request: Any, refused: list[ApiError | None], done: Iterator[m.ProducedPartition], leaders: Leaders | None = None
+    request: Any, refused: list[ApiError | None], done: Iterator[m.ProducedPartition], leaders: Leaders
 ) -> m.Message:
     refusals, version = iter(refused), request.api_version
     topics = [
@@ -83,15 +83,11 @@ def _back(
         )
         for topic in request.topic_data
     ]
-    return _Response(topics, node_endpoints=[] if leaders is None else leaders.endpoints)
+    return _Response(topics, node_endpoints=leaders.endpoints)
 
 
 def _partition(
-    version: int,
-    index: int,
-    refusal: ApiError | None,
-    done: Iterator[m.ProducedPartition],
-    leaders: Leaders | None,
+    version: int, index: int, refusal: ApiError | None, done: Iterator[m.ProducedPartition], leaders: Leaders
 ) -> Any:
     if refusal is not None:
         return _Partition(index, refusal.code, base_offset=-1, error_message=str(refusal))
@@ -105,7 +101,7 @@ def _partition(
         base_offset=-1,
         record_errors=[*map(_RecordError, produced.indexes)] if isinstance(produced, RefusedRecords) else [],
         error_message=produced.error_message,
-        current_leader=None if leaders is None else leaders.of(produced),
+        current_leader=leaders.of(produced),
     )
 
 
