@@ -9,8 +9,6 @@ from msgspec import field
 
 from warmlog_protocol.messages import Message
 
-NO_GENERATION = -1
-
 
 class JoinGroupRequest(Message, frozen=True):
     """Join a group, or join again. The response comes once all members have joined, or are no longer waited for."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from warmlog_broker.coordinator.classic import messages as m
 from warmlog_protocol import errors
 
+NO_GENERATION = -1
 PARTITIONS = 6
 Assignment = tuple[int, frozenset[int]]
 """The number of the SyncGroup that brought it, and the partitions."""
@@ -25,7 +26,7 @@ class Process:
     never_joins_again: bool = False
 
     member_id: str = ""
-    generation: int = m.NO_GENERATION
+    generation: int = NO_GENERATION
     must_join: bool = True
     must_sync: bool = False
     others: list[m.JoinedMember] = field(default_factory=list)
@@ -79,7 +80,7 @@ class Process:
             case errors.MemberIdRequired():
                 self.member_id = str(error)
             case errors.UnknownMemberId() | errors.IllegalGeneration():
-                self.member_id, self.generation = "", m.NO_GENERATION
+                self.member_id, self.generation = "", NO_GENERATION
                 self.lose_all()
             case errors.FencedInstanceId():
                 self.is_final = True
