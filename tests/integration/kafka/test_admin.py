@@ -247,6 +247,24 @@ def test_settings_of_the_broker_change_while_it_runs(client: KafkaClient, own: A
     assert alter(client, BROKER, "1", ("data.dir", SET, "/elsewhere")) == ErrorCode.INVALID_CONFIG
 
 
+def test_settings_of_the_broker_are_altered_again_under_kafkas_names(client: KafkaClient) -> None:
+    def set_all(*changes: tuple[str, str]) -> int:
+        request = API["AlterConfigs"].request
+        resource = request.AlterConfigsResource(BROKER, "1", [request.AlterableConfig(*change) for change in changes])
+        (result,) = client.call("AlterConfigs", 2, resources=[resource]).responses
+        code: int = result.error_code
+        return code
+
+    try:
+        assert [set_all(("log.retention.ms", text)) for text in ("9000", "8000")] == [0, 0]
+        assert alter(client, BROKER, "1", ("log.cleanup.policy", APPEND, "compact")) == 0
+        altered = {each.name: each.value for each in describe(client, 4, BROKER, "").configs}
+        assert (altered["retention.ms"], altered["cleanup.policy"]) == ("8000", "compact,delete")
+    finally:
+        assert set_all() == 0
+    assert describe(client, 4, BROKER, "").configs == []
+
+
 def test_settings_of_kafkas_broker_that_mean_nothing_here_are_taken_and_named_in_the_log(
     client: KafkaClient, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -174,7 +174,8 @@ async def alter_configs(kafka: Kafka, context: RequestContext, request: Any) -> 
 
     def changes(resource: Any) -> Changes:
         wanted = {each.name: _value(each) for each in resource.configs}
-        return wanted, [name for name in _own_settings(kafka, resource) if name not in wanted]
+        given = {BROKER_NAMES.get(name, name) for name in wanted}
+        return wanted, [name for name in _own_settings(kafka, resource) if name not in given]
 
     return await _alter(kafka, context, "AlterConfigs", request, changes)
 
@@ -219,14 +220,15 @@ def _own_settings(kafka: Kafka, resource: Any) -> list[str]:
 
 def _changed_list(kafka: Kafka, resource: Any, config: Any) -> str:
     """Return the value of a list with items more or fewer, as effective now."""
-    own = SETTINGS.get(config.name)
+    name = BROKER_NAMES.get(config.name, config.name)
+    own = SETTINGS.get(name)
     if config.config_operation not in (APPEND, SUBTRACT):
         raise InvalidRequest(f"operation {config.config_operation}: 0 to 3 are known")
     if own is None or own.kind != "list":
         raise InvalidConfig(f"{config.name} is not a list: nothing can be appended to it or taken from it")
     topic = kafka.services.topics.find(resource.resource_name) if resource.resource_type == TOPIC else None
     effective = kafka.services.config.topic_defaults if topic is None else topic.config
-    items = [each for each in effective.to_settings()[config.name].split(",") if each]
+    items = [each for each in effective.to_settings()[name].split(",") if each]
     wanted = [each.strip() for each in _value(config).split(",")]
     if config.config_operation == APPEND:
         return ",".join(dict.fromkeys(items + wanted))
