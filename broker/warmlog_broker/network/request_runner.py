@@ -132,10 +132,8 @@ class RequestRunner:
             if authentication is None:
                 self._take_on_debt()
         if endpoint.takes_batches:
-            response = endpoint.handle(self.context, message, request.batches)
-        else:
-            response = endpoint.handle(self.context, message)
-        return response
+            return endpoint.handle(self.context, message, request.batches)
+        return endpoint.handle(self.context, message)
 
     def _identify(self) -> None:
         """Take note of who has authenticated, before the response says so. TooManyConnections."""

@@ -51,22 +51,20 @@ class EndWriter:
     def _writes(
         self, outcomes: Iterable[Outcome], coordinator_epoch: int, left_open: set[PartitionId]
     ) -> Iterator[Coroutine[Any, Any, None]]:
+        async def mark(enrolled: PartitionId, request: m.WriteMarkerRequest) -> None:
+            if await self._markers.end(request):
+                left_open.add(enrolled)
+
         for outcome in outcomes:
             marker, commits, keeps_epoch = outcome.marker, outcome.commits, outcome.keeps_epoch
             subject = f"producer {marker.producer_id}"
             for enrolled in outcome.partitions:
                 request = m.WriteMarkerRequest(*enrolled, *marker, commits, keeps_epoch, coordinator_epoch)
-                end = partial(self._markers.end, request)
-                yield _until_written(f"{subject}: a marker", partial(_mark, enrolled, end, left_open))
+                yield _until_written(f"{subject}: a marker", partial(mark, enrolled, request))
             for group in outcome.groups:
                 ending = m.EndPendingOffsetsRequest(group, *marker, commits, keeps_epoch, coordinator_epoch)
                 end_pending = partial(self._groups.end_pending, ending)
                 yield _until_written(f"{subject}: the end of its transaction in group {group!r}", end_pending)
-
-
-async def _mark(enrolled: PartitionId, end: Callable[[], Awaitable[bool]], left_open: set[PartitionId]) -> None:
-    if await end():
-        left_open.add(enrolled)
 
 
 class LocalMarkers:

@@ -136,7 +136,7 @@ def _join(group: Group, request: m.GroupHeartbeatRequest, host: str, principal: 
             f"group"
         )
     old = group.members.get(request.member_id)
-    holder = group.instances.get(request.instance_id) if request.instance_id else None
+    holder = group.instances.get(request.instance_id)
     replaced = group.members[holder] if holder is not None and holder != request.member_id else None
     if old is not None and old.settings.instance_id != request.instance_id:
         raise InvalidRequest(
@@ -246,8 +246,7 @@ def _leave(group: Group | None, request: m.GroupHeartbeatRequest, now_ms: int) -
     response = m.GroupHeartbeatResponse(request.member_epoch, 0, 0)
     member = group.members.get(request.member_id) if group else None
     if group is None or member is None:
-        holder = group.instances.get(request.instance_id) if group and request.instance_id else None
-        if holder is not None:
+        if group is not None and request.instance_id in group.instances:
             valid_member(group, request.group, request.member_id, request.instance_id)
         return Decision((), response)
     if request.left_epoch and request.left_epoch not in (member.epoch, member.previous_epoch):

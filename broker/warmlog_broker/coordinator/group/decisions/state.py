@@ -467,7 +467,7 @@ def created(group: Group | None, name: str, owner: str, more_bytes: int, limits:
 
 def valid_member(group: Group | None, name: str, member_id: str, instance_id: str) -> Member:
     """Return the member; FencedInstanceId if another one has its instance id, UnknownMemberId if there is none."""
-    holder = group.instances.get(instance_id) if group and instance_id else None
+    holder = group.instances.get(instance_id) if group else None
     if holder is not None and holder != member_id:
         raise fenced(name, instance_id)
     member = group.members.get(member_id) if group else None
