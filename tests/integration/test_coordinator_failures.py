@@ -171,6 +171,31 @@ def test_a_heartbeat_that_waits_is_told_that_the_coordinator_is_gone(tmp_path: P
                 member.client.receive(waiting)
 
 
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_connection_of_members_that_wait_is_forgotten_when_it_is_lost(tmp_path: Path, is_gone: bool) -> None:
+    """Also if it is one of several members, and the coordinator is not here any more."""
+    with BrokerThread(tmp_path, **{**QUICK, "group_coordinator_partitions": 1}) as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("t", 2)
+        with GroupMember(broker.address, "g", "t").join().settle(2) as first:
+            second = GroupMember(broker.address, "g", "t").join()
+            first.settle(1)
+            second.settle(1)
+            second.client.close()
+            for member in (first, second):
+                first.client.send(member.heartbeat(max_wait_ms=9000))
+            first.client.call(m.MetadataRequest([]))
+
+            def cut(it: Broker) -> None:
+                if is_gone:
+                    it.topics.partition("__groups", 0).take_offline("the disk fails")
+                for connection in it.services.connections:
+                    connection.close("a test cuts it")
+
+            broker.in_loop(cut)
+            wait_until(lambda: broker.in_loop(lambda it: len(it.services.connections)) == 0)
+
+
 def test_a_stop_ends_heartbeats_that_wait_and_is_clean(tmp_path: Path) -> None:
     with BrokerThread(tmp_path, **QUICK) as broker:
         with WireClient(broker.address) as client:

@@ -167,8 +167,8 @@ class RequestRunner:
     def drop_waiting(self) -> list[StartedRequest]:
         """Drop and return the requests that only wait, and drop what begins to wait later: they get no response."""
         self._drops_waiting = True
-        dropped = [deferred for deferred in self._deferred if deferred.drop()]
-        return [self._forget(deferred) for deferred in dropped]
+        found = list(self._deferred)  # one that is dropped may end others: members hear that another is away
+        return [self._forget(each) for each in found if each in self._deferred and each.drop()]
 
     def forget_all(self) -> None:
         """The connection is lost: requests in flight are carried out, and their responses dropped."""

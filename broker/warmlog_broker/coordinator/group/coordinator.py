@@ -215,13 +215,14 @@ class GroupCoordinator:
 
     def went_away(self, name: str, member_id: str) -> None:
         """Note that the connection of a member that waited has ended: its process may have been killed."""
-        group = self.shards.state_of(name).get(name)
-        if group is None or member_id not in group.members:
-            return
-        were_all_there = not group.away
-        group.away.add(member_id)
-        if were_all_there:
-            self.waits.end(name)  # a read with an end waits then
+        with suppress(ApiError):  # the shard may not be here any more
+            group = self.shards.state_of(name).get(name)
+            if group is None or member_id not in group.members:
+                return
+            were_all_there = not group.away
+            group.away.add(member_id)
+            if were_all_there:
+                self.waits.end(name)  # a read with an end waits then
 
     def commit(
         self, request: m.OffsetCommitRequest, principal: str, reader: Reader

@@ -367,6 +367,21 @@ async def test_requests_that_only_wait_are_dropped_when_the_peer_sends_no_more(r
     assert [event[1] for event in room.events] == [2]
 
 
+async def test_a_request_that_is_dropped_may_end_another_of_its_connection(room: Room) -> None:
+    beside = Late(5, has_only_waited=True)
+
+    class Ending(Late):
+        def drop(self) -> bool:
+            beside.complete(RESPONSE)
+            return True
+
+    room.start(Ending(5), m.ApiKey.FETCH, correlation_id=1)
+    room.start(beside, m.ApiKey.FETCH, correlation_id=2)
+    assert [started.correlation_id for started in room.runner.drop_waiting()] == [1]
+    assert room.events == [("answer", 2, RESPONSE, ())]
+    assert len(room.timers) == 0
+
+
 async def test_a_request_that_begins_to_wait_after_the_peer_sends_no_more_is_dropped(room: Room) -> None:
     async def decided() -> Response:
         return Late(5, has_only_waited=True)
