@@ -237,8 +237,7 @@ class Session(asyncio.BufferedProtocol):
             self._proceed(was_filled=nbytes == self._room_bytes)
             self._watch_unless_at_rest()
         except RemoteProtocolError as error:
-            self._log_violation(error)
-            self._end_with((error.reply,) if error.reply else ())
+            self._end_violation(error)
 
     def eof_received(self) -> bool:
         """The peer sends no more. It may still read: requests in flight get responses if the transport stays open."""
@@ -368,7 +367,12 @@ class Session(asyncio.BufferedProtocol):
             self._requests.start(*following)
         may_read = self._may_read
         if scheduler.allows.reading and not scheduler.has_backlog:
-            self._memory.provide(is_trusted=self._is_trusted(), was_filled=was_filled and may_read, may_read=may_read)
+            was_filled = was_filled and may_read
+            try:
+                self._memory.provide(is_trusted=self._is_trusted(), was_filled=was_filled, may_read=may_read)
+            except RemoteProtocolError as error:
+                self._end_violation(error)
+                return
         self._set_reading(may_read and not self._memory.is_waiting)
         if not scheduler.allows.starting or scheduler.is_done:
             self._end_if_sent()
@@ -477,16 +481,18 @@ class Session(asyncio.BufferedProtocol):
             self._log("connections refused", f"connection from {self.name} refused: {refusal}", logging.WARNING)
         return refusal
 
-    def _log_violation(self, error: RemoteProtocolError) -> None:
+    def _end_violation(self, error: RemoteProtocolError) -> None:
+        """End the connection of a peer that does not keep to the protocol, with the reply to that."""
         message = f"connection with {self.name} closed: {error}"
-        if error.kind != OF_KAFKA:
+        if error.kind == OF_KAFKA:
+            at = self._context.kafka_addresses
+            hint = f"clients of Kafka are served at {at}" if at else "kafka.listen sets an address for clients of Kafka"
+            self._context.lines.write_of_peer(
+                logging.INFO, error.kind, self.host, f"{message}; {hint}", self._loop.time()
+            )
+        else:
             self._log(f"connections closed, {error.kind}", message)
-            return
-        at = self._context.kafka_addresses
-        advice = f"clients of Kafka are served at {at}" if at else "kafka.listen sets an address for clients of Kafka"
-        self._context.lines.write_of_peer(
-            logging.INFO, error.kind, self.host, f"{message}; {advice}", self._loop.time()
-        )
+        self._end_with((error.reply,) if error.reply else ())
 
     def _log(self, kind: str, message: str, level: int = logging.INFO) -> None:
         self._context.lines.write(level, kind, message, self._loop.time())

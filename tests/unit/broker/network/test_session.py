@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import trustme
+from msgspec.structs import replace
 
 from memory_quotas import memory_quotas
 from unit.broker.network.conftest import FILE_BYTES, TIMEOUT_S, Run, Tls
@@ -257,6 +258,39 @@ def test_a_stopped_session_ends_when_requests_under_way_have_ended(
             assert isinstance((await client.receive()).result, m.FetchResponse)
             await server.context.connections.wait_until_gone(5)
             assert len(server.context.connections) == 0
+
+    run(work())
+
+
+class Stranger:
+    """An authentication that has not happened yet, of a client that may send anything before it."""
+
+    user = ""
+
+    def check(self, *, comes_first: bool) -> None: ...
+
+
+def test_a_large_frame_of_a_stranger_ends_the_connection_also_if_a_request_before_it_had_to_wait(
+    run: Run, cold_readers: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+
+    async def work() -> None:
+        async with serving(cold_readers) as (server, port):
+            # The second request waits until the response to the first is sent.
+            server.context = replace(
+                server.context, make_authentication=Stranger, response_memory=ResponseMemory(limit_bytes=0)
+            )
+            async with connected(port) as client, asyncio.timeout(5):
+                client.core.request(m.HandshakeRequest("test", "1"))
+                client.writer.write(
+                    pack_frame((m.ApiKey.HANDSHAKE, 0, 0), m.HandshakeRequest("test", "1"))
+                    + pack_frame((m.ApiKey.METADATA, 0, 1), m.MetadataRequest())
+                    + pack_frame((m.ApiKey.PRODUCE, 0, 2), m.ProduceRequest(-1, 1000, []), 1 << 20)
+                )
+                assert isinstance((await client.receive()).result, m.HandshakeResponse)
+                assert await client.receive() is None
+        assert "before the authentication" in caplog.text
 
     run(work())
 
