@@ -158,8 +158,9 @@ class SendQueue:
         self._is_pumping = True
         try:
             self._send_a_turn()
-        except OSError as error:
-            self._lines.write(logging.INFO, "failed sends", f"sending failed: {error}", self._loop.time())
+        except (OSError, MemoryError) as error:
+            text = f"sending failed: {str(error) or 'out of memory'}"
+            self._lines.write(logging.INFO, "failed sends", text, self._loop.time())
             self._transport.abort()
         except WarmlogError as error:
             _log.error("sending failed, the connection is closed: %s", error)

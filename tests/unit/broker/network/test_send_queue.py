@@ -127,6 +127,23 @@ def test_a_reader_that_does_not_read_holds_little_memory(
     run(scenario())
 
 
+@pytest.mark.parametrize("error", [OSError("the disk fails"), MemoryError()])
+def test_a_range_that_cannot_be_read_ends_the_connection(
+    file: OpenFile, cold_readers: ThreadPoolExecutor, run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(_: FileSlice) -> bytes:
+        raise error
+
+    async def scenario() -> None:
+        async with connected(cold_readers) as (sender, _):
+            monkeypatch.setattr(FileSlice, "pread", fail)
+            sender.queue.push([b"frame", FileSlice(file, 0, 100)])
+            sender.queue.pump()
+            await asyncio.wait_for(sender.lost.wait(), 5)
+
+    run(scenario())
+
+
 def test_small_ranges_leave_together_with_their_frames(
     file: OpenFile, data: bytes, cold_readers: ThreadPoolExecutor, run: Run
 ) -> None:
