@@ -1,4 +1,4 @@
-"""Consumer groups: heartbeats, committed offsets, and what tools ask and change. See `coordinator/groups`."""
+"""Consumer groups: heartbeats, committed offsets, and what tools ask and change. See `coordinator/group`."""
 
 import asyncio
 from collections.abc import Callable

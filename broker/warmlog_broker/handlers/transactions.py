@@ -1,4 +1,4 @@
-"""Transactions: of producers, of jobs with many of them, and what tools ask. See `coordinator/transactions`."""
+"""Transactions: of producers, of jobs with many of them, and what tools ask. See `coordinator/transaction`."""
 
 from collections.abc import Iterable
 

@@ -1,6 +1,6 @@
-"""Consumer groups as a service: requests, and what no request asks for (`group_duties`).
+"""Consumer groups as a service: requests, and what no request asks for (`duties`).
 
-The state is kept in the internal topic `__groups`, a shard for each of its partitions; `group` decides about it, and
+The state is kept in the internal topic `__groups`, a shard for each of its partitions; `decisions` decides, and
 `framework` makes that durable. Changes of one group run one at a time; commits run side by side, and wait for a change
 that came before them. A heartbeat that changes nothing writes nothing and gets its response in the same turn.
 """

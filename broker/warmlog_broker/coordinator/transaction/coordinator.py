@@ -1,6 +1,6 @@
 """Transactions as a service: requests, the timeouts of open transactions, and the ends of decided ones.
 
-The state is kept in the internal topic `__transactions`, a shard for each of its partitions; `transaction` decides
+The state is kept in the internal topic `__transactions`, a shard for each of its partitions; `decisions` decides
 about it. A decision is one durable record. After it the markers of all partitions and the offsets of all groups are
 written, again and again until each is durable; then one more record says that the transactional id is free, and the
 producer gets its response: transactions of one id never overlap. After a start this goes on where it was, and open
@@ -318,13 +318,11 @@ class TransactionCoordinator:
     def _follow(self, shard: TransactionShard, transaction: TransactionalId | Job) -> None:
         """Watch the time of an open transaction, and carry out what is decided."""
         key = transaction.transactional_id
-        if transaction.value.status is Status.ONGOING:
-            if key not in self._deadlines:
-                self._watch_time(shard, transaction)
-        else:
-            _, deadline = self._deadlines.pop(key, (shard, None))
-            if deadline is not None:
-                deadline.cancel()
+        is_open = transaction.value.status is Status.ONGOING
+        if is_open and key not in self._deadlines:
+            self._watch_time(shard, transaction)
+        elif not is_open and key in self._deadlines:
+            self._deadlines.pop(key)[1].cancel()
         if transaction.outcomes and key not in self._endings:
             task = self.tasks.start(self._carry_out(shard, transaction), f"end of {key}")
             self._endings[key] = shard, task
