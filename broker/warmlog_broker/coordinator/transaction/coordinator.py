@@ -31,7 +31,7 @@ from warmlog_broker.coordinator.transaction.decisions.state import (
     Transactions,
     hanging,
 )
-from warmlog_broker.coordinator.transaction.markers import EndWriter
+from warmlog_broker.coordinator.transaction.markers import write_ends
 from warmlog_broker.coordinator.transaction.ports import Markers, PendingOffsets
 from warmlog_broker.replica.partition_state import Role
 from warmlog_broker.runtime.clock import now_ms
@@ -76,7 +76,7 @@ class TransactionCoordinator:
         """What carries out the decided transactions."""
         self._offsets_added: dict[str, tuple[Incarnation, int]] = {}
         """Of open transactions: the producer, and the sequence of its last accepted TxnOffsetCommit."""
-        self._ends = EndWriter(markers, groups)
+        self._write_ends = partial(write_ends, markers=markers, groups=groups)
         self.ended: Counter[End] = Counter()
         """The transactions whose markers this process has written, by how they were decided."""
         self.shards = Coordinator(
@@ -348,7 +348,7 @@ class TransactionCoordinator:
         self._offsets_added.pop(key, None)
         try:
             while outcomes := transaction.outcomes:
-                left_open = await self._ends.write(outcomes, coordinator_epoch=shard.partition.leader_epoch)
+                left_open = await self._write_ends(outcomes, coordinator_epoch=shard.partition.leader_epoch)
                 if transaction.outcomes == outcomes and transaction.is_ending:
                     self.ended[transaction.value.end] += 1
                 for some in _in_parts(outcomes):
@@ -384,7 +384,7 @@ class TransactionCoordinator:
             )
             for epoch in {epoch for epoch, _ in found}:
                 some = [outcome for coordinator_epoch, outcome in found if coordinator_epoch == epoch]
-                await self._ends.write(some, coordinator_epoch=epoch)
+                await self._write_ends(some, coordinator_epoch=epoch)
 
     def _opened(self) -> Iterator[tuple[Place, Incarnation, int]]:
         """Iterate over the open transactions of all partitions that this broker leads, and offsets that wait in groups.

@@ -27,34 +27,21 @@ COMPLAINT_S = 10.0
 _log = logging.getLogger(__name__)
 
 
-class EndWriter:
-    """Writes markers into partitions, and has groups commit or drop the offsets that wait in them."""
+async def write_ends(
+    outcomes: Iterable[Outcome], markers: Markers, groups: PendingOffsets, *, coordinator_epoch: int
+) -> set[PartitionId]:
+    """Return when `outcomes` are durable everywhere: as markers in partitions, and in groups whose offsets wait.
 
-    def __init__(self, markers: Markers, groups: PendingOffsets) -> None:
-        self._markers = markers
-        self._groups = groups
+    A deleted topic counts as done. Repeating this has no effect until the transaction is complete.
+    Returned are the partitions with an open transaction that their marker cannot end: see `complete`.
+    """
+    left_open: set[PartitionId] = set()
 
-    async def write(self, outcomes: Iterable[Outcome], *, coordinator_epoch: int) -> set[PartitionId]:
-        """Return when `outcomes` are durable everywhere.
+    async def mark(enrolled: PartitionId, request: m.WriteMarkerRequest) -> None:
+        if await markers.end(request):
+            left_open.add(enrolled)
 
-        A deleted topic counts as done. Repeating this has no effect until the transaction is complete.
-        Returned are the partitions with an open transaction that their marker cannot end: see `complete`.
-        """
-        left_open: set[PartitionId] = set()
-        writes = self._writes(outcomes, coordinator_epoch, left_open)
-        while some := list(islice(writes, WRITES_AT_ONCE)):
-            async with asyncio.TaskGroup() as tasks:
-                for write in some:
-                    tasks.create_task(write)
-        return left_open
-
-    def _writes(
-        self, outcomes: Iterable[Outcome], coordinator_epoch: int, left_open: set[PartitionId]
-    ) -> Iterator[Coroutine[Any, Any, None]]:
-        async def mark(enrolled: PartitionId, request: m.WriteMarkerRequest) -> None:
-            if await self._markers.end(request):
-                left_open.add(enrolled)
-
+    def each_write() -> Iterator[Coroutine[Any, Any, None]]:
         for outcome in outcomes:
             marker, commits, keeps_epoch = outcome.marker, outcome.commits, outcome.keeps_epoch
             subject = f"producer {marker.producer_id}"
@@ -63,8 +50,15 @@ class EndWriter:
                 yield _until_written(f"{subject}: a marker", partial(mark, enrolled, request))
             for group in outcome.groups:
                 ending = m.EndPendingOffsetsRequest(group, *marker, commits, keeps_epoch, coordinator_epoch)
-                end_pending = partial(self._groups.end_pending, ending)
+                end_pending = partial(groups.end_pending, ending)
                 yield _until_written(f"{subject}: the end of its transaction in group {group!r}", end_pending)
+
+    writes = each_write()
+    while some := list(islice(writes, WRITES_AT_ONCE)):
+        async with asyncio.TaskGroup() as tasks:
+            for write in some:
+                tasks.create_task(write)
+    return left_open
 
 
 class LocalMarkers:

@@ -10,7 +10,7 @@ from unit.broker.topics.test_topics import Room
 from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.transaction import markers
 from warmlog_broker.coordinator.transaction.decisions.state import Incarnation, Outcome
-from warmlog_broker.coordinator.transaction.markers import EndWriter, LocalMarkers
+from warmlog_broker.coordinator.transaction.markers import LocalMarkers, write_ends
 from warmlog_broker.coordinator.transaction.ports import PendingOffsets
 from warmlog_broker.metadata.metadata_log import TopicCreated
 from warmlog_protocol.errors import NotLeaderOrFollower
@@ -52,9 +52,9 @@ async def test_a_marker_is_tried_again_until_the_view_of_this_broker_has_the_top
     monkeypatch.setattr(markers, "RETRY_S", 0.001)
     await room.cluster.commit([ENTRY])
     groups: PendingOffsets = None  # type: ignore[assignment]  # the transaction has no offsets
-    writer = EndWriter(LocalMarkers(room.topics, room.cluster), groups)
+    local = LocalMarkers(room.topics, room.cluster)
     outcome = Outcome(PRODUCER, True, (PartitionId(ENTRY.topic_id, 0),), ())
-    writing = asyncio.create_task(writer.write([outcome], coordinator_epoch=0))
+    writing = asyncio.create_task(write_ends([outcome], local, groups, coordinator_epoch=0))
     await asyncio.sleep(0.02)
     assert not writing.done(), "the marker is lost: readers of committed data wait for ever"
     await room.topics.assigned(ENTRY, [0, 1])
