@@ -5,7 +5,7 @@ that it would have ended go on waiting.
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,19 +16,13 @@ from warmlog_protocol import errors
 from warmlog_protocol.messages import Message
 
 
-class Answer(NamedTuple):
-    """The response to a request, which may have waited."""
-
-    waiter: Any
-    response: Message | errors.ApiError
-
-
 class Step(Struct):
     """What an event results in."""
 
     after: Rebalance
     now_ms: int
-    answers: list[Answer] = []
+    answers: list[tuple[Any, Message | errors.ApiError]] = []
+    """Requests, which may have waited, and their responses."""
     reason: str = ""
     """Why a rebalance begins, as metrics say it; empty if none does."""
     removed: list[tuple[Member, str]] = []
@@ -38,7 +32,7 @@ class Step(Struct):
 
     def end(self, waiter: Any, response: Message | errors.ApiError) -> None:
         if waiter is not None:
-            self.answers.append(Answer(waiter, response))
+            self.answers.append((waiter, response))
 
     def put(self, member: Member, **changes: Any) -> None:
         self.after.members[member.member_id] = replace(member, **changes)

@@ -9,7 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from warmlog_broker.coordinator.classic import events, phases
 from warmlog_broker.coordinator.classic import messages as m
@@ -17,13 +17,13 @@ from warmlog_broker.coordinator.classic.state import Rebalance
 from warmlog_broker.coordinator.framework.decision import Decision
 from warmlog_broker.coordinator.group.decisions import classic_members
 from warmlog_broker.coordinator.group.decisions.state import Groups, Limits
-from warmlog_broker.coordinator.group.duties import GRACE_MS, LATE_MS, RETRY_S, GroupShard
+from warmlog_broker.coordinator.group.duties import GRACE_MS, LATE_MS, RETRY_S, Alarm, GroupShard
 from warmlog_broker.network.request import Deferred
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
-from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
+from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_protocol.errors import ApiError, CoordinatorNotAvailable
 from warmlog_protocol.messages import Message
 
@@ -54,11 +54,6 @@ class Waiter(Deferred):
     def drop(self) -> bool:
         self._let_go(self)
         return True
-
-
-class _Alarm(NamedTuple):
-    timer: Timer
-    due_ms: int
 
 
 class _Change:
@@ -110,7 +105,7 @@ class ClassicGroups:
         self._lines = lines
         self._tasks = tasks
         self._loaded: dict[GroupShard, Groups] = {}
-        self._alarms: dict[GroupShard, dict[str, _Alarm]] = {}
+        self._alarms: dict[GroupShard, dict[str, Alarm]] = {}
         self.rebalances: Counter[str] = Counter()
         """Rebalances that began, by reason, since the start."""
 
@@ -252,7 +247,7 @@ class ClassicGroups:
                 return
             present.timer.cancel()
         due_s = self._now_s() + (due_ms - self._now_ms()) / 1000
-        alarms[name] = _Alarm(self._timers.schedule(due_s, partial(self._rang, shard, name)), due_ms)
+        alarms[name] = Alarm(self._timers.schedule(due_s, partial(self._rang, shard, name)), due_ms)
 
     def _rang(self, shard: GroupShard, name: str) -> None:
         due_ms = self._alarms[shard].pop(name).due_ms

@@ -37,7 +37,7 @@ WAKE_S = 0.02
 GroupShard = Shard[Groups]
 
 
-class _Deadline(NamedTuple):
+class Alarm(NamedTuple):
     timer: Timer
     due_ms: int
 
@@ -60,7 +60,7 @@ class Sessions:
         self._timers = timers
         self._now_ms = now_ms
         self._now_s = now_s
-        self._deadlines: dict[GroupShard, dict[tuple[str, str], _Deadline]] = {}
+        self._deadlines: dict[GroupShard, dict[tuple[str, str], Alarm]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._deadlines.values()))
@@ -89,7 +89,7 @@ class Sessions:
             present.timer.cancel()
         due_s = self._now_s() + (due_ms - self._now_ms()) / 1000
         timer = self._timers.schedule(due_s, partial(self._rang, shard, group, member_id))
-        deadlines[group, member_id] = _Deadline(timer, due_ms)
+        deadlines[group, member_id] = Alarm(timer, due_ms)
 
     def _rang(self, shard: GroupShard, group: str, member_id: str) -> None:
         due_ms = self._deadlines[shard].pop((group, member_id)).due_ms

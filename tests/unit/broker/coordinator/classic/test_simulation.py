@@ -131,7 +131,7 @@ def a_rebalance_forgets_those_who_wait_for_an_assignment(patch: pytest.MonkeyPat
     def without_answers(step: phases.Step, reason: str) -> None:
         count = len(step.answers)
         prepare(step, reason)
-        step.answers[count:] = [each for each in step.answers[count:] if not isinstance(each.response, Exception)]
+        step.answers[count:] = [each for each in step.answers[count:] if not isinstance(each[1], Exception)]
 
     patch.setattr(phases, "prepare", without_answers)
 
