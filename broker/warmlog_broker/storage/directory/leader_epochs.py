@@ -67,7 +67,9 @@ class LeaderEpochs:
     """The leader epochs of one log, in memory."""
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
+        """`entries` are those of the file."""
         self._entries = [EpochStart(*entry) for entry in entries or ()]
+        self._stored = self.entries
         self.has_unwritten_changes = False
         self.latest_epoch = NO_LEADER_EPOCH
         """The newest epoch known; -1 without any. A plain field: every append reads it."""
@@ -76,6 +78,10 @@ class LeaderEpochs:
     @property
     def entries(self) -> tuple[EpochStart, ...]:
         return tuple(self._entries)
+
+    def has_found_below(self, end_offset: int) -> bool:
+        """Whether an epoch begins before `end_offset` that the file did not have when it was read."""
+        return any(entry.start_offset < end_offset for entry in self._entries if entry not in self._stored)
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Note that `epoch` begins at `start_offset`. Newer entries that contradict it are removed.

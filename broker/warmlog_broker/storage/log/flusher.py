@@ -180,12 +180,14 @@ class LogFlusher:
     def after_recovery(self, checked_bytes: int, checked_batches: int) -> None:
         """Make durable what recovery has changed; the log may be used only after this. OSError from the disk.
 
-        There is a restart point then, unless little was checked and no file has changed: epochs are left to the next
-        flush, as the batches have them. A full disk leaves it out, too: the next start reads more batches.
+        There is a restart point then, unless little was checked and no file has changed. A full disk leaves it out,
+        too: the next start reads more batches. Epochs of batches that were checked are written if the file lacks them,
+        since the next start may begin behind these batches.
         """
         is_much = checked_batches >= IDLE_BATCHES or checked_bytes >= IDLE_BYTES
-        if not self._is_at_restart_point and (is_much or not self._local.unsynced.is_empty):
-            self._is_point_wanted = True
+        is_changed = is_much or not self._local.unsynced.is_empty
+        self._is_point_wanted = is_changed and not self._is_at_restart_point
+        if self._is_point_wanted or self._epochs.has_found_below(self._local.log_end_offset):
             self._run(sync=True)
 
     def close(self, *, sync: bool) -> CleanEnd:

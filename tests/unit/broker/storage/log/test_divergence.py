@@ -149,6 +149,22 @@ def test_readers_are_told_exactly_when_what_they_read_is_gone(
         log.room.log.fail("the test is over")
 
 
+def test_the_epoch_of_what_a_crash_left_unflushed_is_known_after_the_next_one() -> None:
+    with TemporaryDirectory(dir=QUICK) as root:
+        log = CutLog(Path(root), loses_epochs=False)
+        log.append(0)
+        log.flush(0)
+        log.append_and_read(4)
+        log.lose_power(1)
+        log.append(2)
+        log.room.log.local.roll(log.room.now_ms)
+        log.append(0)
+        for lost_batches in (1, 0):
+            log.lose_power(lost_batches)
+            log.check()
+        log.room.log.fail("the test is over")
+
+
 @pytest.fixture
 def room(tmp_path: Path) -> LogRoom:
     room = LogRoom(tmp_path)
