@@ -85,7 +85,7 @@ class LogTruncation:
         self.pending = pending
 
     def begin(self, offset: int) -> Cut | None:
-        """Return what is to be cut: everything from the batch that holds `offset` on; None if the log ends before it.
+        """Return what is to be cut: all that follows the last batch before `offset`; None if the log ends before it.
 
         The log start and the high watermark go back with the end if they must. Below the first segment the log is
         emptied and begins at `offset`. CorruptBatch if damage hides the position, and nothing has changed.
@@ -101,7 +101,11 @@ class LogTruncation:
         segment = local.segments.floor(offset)
         if segment is None:
             return self.begin_fully(offset)
-        last = segment.lookup.last_before(offset)
+        while (last := segment.lookup.last_before(offset)) is None:  # the segment before may end with a gap
+            lower = local.segments.lower(segment.base_offset)
+            if lower is None:
+                break
+            segment = lower
         end_offset = segment.base_offset if last is None else last.next_offset
         return Cut(local.directory, Truncation(end_offset, min(end_offset, self._bounds.log_start_offset)), segment)
 

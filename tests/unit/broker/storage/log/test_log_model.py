@@ -198,7 +198,7 @@ class LogMachine(RuleBasedStateMachine):
         assert is_cut == (offset < len(self.records))
         if is_cut:
             ends = [end for end in self.boundaries if end <= offset]
-            self.truncated(max(bases[-1], *ends) if bases else offset)
+            self.truncated(max(bases[0], *ends) if bases else offset)
 
     def truncated(self, end: int) -> None:
         self.cut(end)
@@ -301,6 +301,18 @@ class LogMachine(RuleBasedStateMachine):
         assert self.start <= log.high_watermark <= len(self.records)
         for offset in range(self.start, len(self.records)):
             assert self.epochs[offset] in (None, log.epochs.epoch_at(offset))
+
+
+def test_a_log_that_is_cut_behind_a_gap_ends_before_the_gap() -> None:
+    log = LogMachine()
+    log.open(TINY)
+    log.append(1, False)
+    log.append_as_follower([(0, 0), (0, 0), (0, 0), (0, 1)])
+    log.truncate(0.75)
+    for happens in (log.ends_agree, log.crash, log.ends_agree):
+        happens()
+        assert read_values(log.room.log, 3) == log.there(3, 4)
+    log.teardown()
 
 
 LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
