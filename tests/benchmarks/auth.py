@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.measurement import Run
 from benchmarks.rows import PASSWORD, USER, Bench, Benchmark
-from benchmarks.transport import Connection, ConnectionOptions, parse_address
+from benchmarks.transport import ConnectionOptions, connect, parse_address
 
 AT_ONCE = 8
 """Connections that are being opened at the same time."""
@@ -44,7 +44,7 @@ async def handshakes(address: str, count: int, options: ConnectionOptions) -> Ru
     login = replace(options, username=USER, password=PASSWORD)
 
     async def one() -> None:
-        connection = await Connection(where, login).open()
+        connection = await connect(where, login)
         await connection.close()
 
     async def many(number: int) -> None:

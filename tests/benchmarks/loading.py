@@ -7,13 +7,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from benchmarks.measurement import Run
-from benchmarks.transport import Connection, ConnectionOptions, parse_address
+from benchmarks.transport import Connection, ConnectionOptions, connect, parse_address
 from broker_process import BrokerProcess
 from warmlog_protocol.errors import CoordinatorLoadInProgress
 
 
 async def open_connection(bootstrap: str, exits: AsyncExitStack) -> Connection:
-    connection = await Connection(parse_address(bootstrap), ConnectionOptions()).open()
+    connection = await connect(parse_address(bootstrap), ConnectionOptions())
     exits.push_async_callback(connection.close)
     return connection
 
