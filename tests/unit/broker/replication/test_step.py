@@ -176,7 +176,8 @@ def test_a_candidate_stops_fetching_and_leads_when_it_is_elected() -> None:
     assert accepts_appends(driven.replica)
 
 
-def test_an_election_of_unknown_outcome_is_written_again_and_withdrawn_when_the_leader_is_back() -> None:
+def standing_for_an_unknown_outcome() -> tuple[Driven, ev.Write]:
+    """Its write has been sent for the second time, as the outcome of the first is not known."""
     driven = Driven()
     driven.see(ev.SessionsSeen({1: SESSIONS[1]}, 11))
     driven.after(1)
@@ -184,6 +185,11 @@ def test_an_election_of_unknown_outcome_is_written_again_and_withdrawn_when_the_
     driven.see(ev.Written(write.number, ev.Outcome.UNKNOWN))
     driven.after(60)
     assert driven.did(ev.Write) == write
+    return driven, write
+
+
+def test_an_election_of_unknown_outcome_is_written_again_and_withdrawn_when_the_leader_is_back() -> None:
+    driven, write = standing_for_an_unknown_outcome()
     driven.see(ev.Written(write.number, ev.Outcome.FAILED, 50, RECORD))
     assert driven.replica.role is Role.STANDING, "the first copy may be applied yet"
     withdrawal = driven.did(ev.Write)
@@ -194,13 +200,7 @@ def test_an_election_of_unknown_outcome_is_written_again_and_withdrawn_when_the_
 
 def test_a_write_of_unknown_outcome_is_not_sent_again_while_it_is_under_way_and_less_often_in_time() -> None:
     """etcd may be away for a thousand partitions at once."""
-    driven = Driven()
-    driven.see(ev.SessionsSeen({1: SESSIONS[1]}, 11))
-    driven.after(1)
-    write = driven.did(ev.Write)
-    driven.see(ev.Written(write.number, ev.Outcome.UNKNOWN))
-    driven.after(60)
-    assert driven.did(ev.Write) == write
+    driven, write = standing_for_an_unknown_outcome()
     for _ in range(20):
         driven.after(100)
         assert driven.actions == []

@@ -7,18 +7,47 @@ return what is sent; None closes the connection. When the script is through, ans
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Self
 
 from broker_in_thread import in_thread
 from fake_broker import FakeBroker, FakePartition, topic_id
+from warmlog.ranges.read_settings import ReadSettings
 from warmlog_protocol import messages as m
-from warmlog_protocol.batch import read_header
+from warmlog_protocol.batch import encode_batch, read_batch, read_header, to_rows
+from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import ApiError
 from warmlog_protocol.wire.connection import Request, ServerConnection
+from warmlog_transport.options import ConnectionOptions
 
 TOPIC_ID = topic_id("t")
 Answer = tuple[m.FetchedPartition, bytes]
 Step = Callable[[m.FetchPartition, Answer], Answer | ApiError | None]
+
+QUICK = ReadSettings(
+    fetch_bytes=4_000,
+    deadline_s=0.3,
+    connection=ConnectionOptions(retry_backoff_ms=1, retry_backoff_max_ms=20, request_timeout_ms=2_000),
+)
+LENIENT = replace(QUICK, fails_on_data_loss=False)
+
+
+def log_of(count: int, *, per_batch: int = 10) -> list[bytes]:
+    """`count` records whose value is their offset, in batches of all codecs, in columns and in rows."""
+    batches = []
+    for number, base in enumerate(range(0, count, per_batch)):
+        values = [b"%099d" % offset for offset in range(base, min(base + per_batch, count))]
+        sealed = encode_batch(values, timestamps_ms=base, base_offset=base, codec=Codec(number % 5))
+        batches.append(to_rows(read_batch(sealed)) if number % 3 == 0 else sealed)
+    return batches
+
+
+def honest(_: m.FetchPartition, answer: Answer) -> Answer:
+    return answer
+
+
+def hang_up(*_: object) -> None:
+    return None
 
 
 class ScriptedBroker(FakeBroker):

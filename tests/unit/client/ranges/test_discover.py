@@ -7,8 +7,8 @@ import pytest
 
 import warmlog
 from fake_broker import FakeBroker
-from unit.client.ranges.scripted_broker import TOPIC_ID, ScriptedBroker
-from unit.client.ranges.test_range_reader import hang_up, log_of, read_offsets
+from unit.client.ranges.scripted_broker import TOPIC_ID, ScriptedBroker, hang_up, log_of
+from unit.client.ranges.test_range_reader import read_offsets
 from warmlog.errors import InvalidRequest, NotLeaderOrFollower
 from warmlog.ranges import range_reader
 from warmlog.ranges.discover import Discovery

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import warmlog.arrow.reader
-from unit.client.ranges.scripted_broker import TOPIC_ID, Answer, ScriptedBroker
-from unit.client.ranges.test_range_reader import QUICK, hang_up, honest, log_of, trimmed_to_700
+from unit.client.ranges.scripted_broker import QUICK, TOPIC_ID, Answer, ScriptedBroker, hang_up, honest, log_of
+from unit.client.ranges.test_range_reader import trimmed_to_700
 from waiting import wait_until
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.range_fetch import RangeFetch

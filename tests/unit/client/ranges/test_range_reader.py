@@ -8,7 +8,17 @@ from crc32c import crc32c
 from msgspec.structs import replace as replace_fields
 
 import warmlog
-from unit.client.ranges.scripted_broker import TOPIC_ID, Answer, ScriptedBroker, Step
+from unit.client.ranges.scripted_broker import (
+    LENIENT,
+    QUICK,
+    TOPIC_ID,
+    Answer,
+    ScriptedBroker,
+    Step,
+    hang_up,
+    honest,
+    log_of,
+)
 from waiting import wait_until
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.range_reader import read_ranges
@@ -22,28 +32,10 @@ from warmlog_protocol.batch import (
     read_batch,
     read_header,
     seal_batch,
-    to_rows,
 )
 from warmlog_protocol.codec.compression import Codec
-from warmlog_protocol.messages import AbortedTransaction, DivergingEpoch, FetchPartition, IsolationLevel
+from warmlog_protocol.messages import AbortedTransaction, FetchPartition, IsolationLevel
 from warmlog_transport.options import ConnectionOptions
-
-QUICK = ReadSettings(
-    fetch_bytes=4_000,
-    deadline_s=0.3,
-    connection=ConnectionOptions(retry_backoff_ms=1, retry_backoff_max_ms=20, request_timeout_ms=2_000),
-)
-LENIENT = replace(QUICK, fails_on_data_loss=False)
-
-
-def log_of(count: int, *, per_batch: int = 10) -> list[bytes]:
-    """`count` records whose value is their offset, in batches of all codecs, in columns and in rows."""
-    batches = []
-    for number, base in enumerate(range(0, count, per_batch)):
-        values = [b"%099d" % offset for offset in range(base, min(base + per_batch, count))]
-        sealed = encode_batch(values, timestamps_ms=base, base_offset=base, codec=Codec(number % 5))
-        batches.append(to_rows(read_batch(sealed)) if number % 3 == 0 else sealed)
-    return batches
 
 
 def read_offsets(broker: ScriptedBroker, *bounds: tuple[int, int], settings: ReadSettings = QUICK) -> list[int]:
@@ -54,14 +46,6 @@ def read_offsets(broker: ScriptedBroker, *bounds: tuple[int, int], settings: Rea
         offsets += batch.column("offset").to_pylist()
         assert [int(value) for value in batch.column("value").to_pylist()] == batch.column("offset").to_pylist()
     return offsets
-
-
-def honest(_: FetchPartition, answer: Answer) -> Answer:
-    return answer
-
-
-def hang_up(*_: object) -> None:
-    return None
 
 
 def empty(_: FetchPartition, answer: Answer) -> Answer:
@@ -536,89 +520,3 @@ def test_ranges_of_batches_that_do_not_fit_a_fetch_are_read() -> None:
         base += per_batch
     with ScriptedBroker(log) as broker:
         assert read_offsets(broker, (0, base)) == list(range(base))
-
-
-# --- a log that is cut ----------------------------------------------------------------------------------------------
-
-
-def log_of_epochs(*epochs: int) -> list[bytes]:
-    """Ten records for each epoch, in one batch."""
-    batches = log_of(10 * len(epochs))
-    return [batch[:12] + epoch.to_bytes(4, "big") + batch[16:] for batch, epoch in zip(batches, epochs, strict=True)]
-
-
-def leading(epoch: int) -> Step:
-    return lambda _, answer: (replace_fields(answer[0], leader_epoch=epoch), answer[1])
-
-
-def diverging(epoch: int, end_offset: int) -> Step:
-    def step(_: FetchPartition, answer: Answer) -> Answer:
-        return replace_fields(answer[0], size_bytes=0, diverging=DivergingEpoch(epoch, end_offset)), b""
-
-    return step
-
-
-def read_planned(
-    broker: ScriptedBroker, start: int, end: int, settings: ReadSettings = QUICK, **more: int
-) -> list[int]:
-    planned = OffsetRange("t", 2, start, end, broker.address, TOPIC_ID, **more)
-    batches = read_ranges([planned], Projection(("offset",)), replace(settings, fetch_bytes=1_100))
-    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
-
-
-def test_what_was_written_after_the_plan_in_place_of_what_was_there_is_an_error() -> None:
-    with ScriptedBroker(log_of_epochs(3, 3, 5, 5), [leading(5)] * 20) as broker:
-        with pytest.raises(warmlog.LogTruncated) as raised:
-            read_planned(broker, 0, 40, leader_epoch=3)
-        assert (raised.value.topic, raised.value.partition) == ("t", 2)
-        assert (raised.value.offset, raised.value.diverging_offset) == (40, 20)
-        assert str(raised.value) == (
-            f"t-2 offsets 0 to 40, stopped at 20, broker {broker.address}: the log was cut at 20 after these ranges "
-            "were planned, and the records there are new; make a new reader"
-        )
-        assert read_planned(broker, 0, 20, leader_epoch=3) == list(range(20)), "what is below is what it was"
-        assert read_planned(broker, 0, 40, leader_epoch=5) == list(range(40))
-        assert read_planned(broker, 0, 40) == list(range(40)), "nothing is known of the plan's time"
-
-
-def test_where_data_may_be_lost_what_was_planned_and_cut_is_skipped_and_told() -> None:
-    losses: list[Loss] = []
-    with ScriptedBroker(log_of_epochs(3, 3, 5, 5), [leading(5)] * 20) as broker:
-        planned = OffsetRange("t", 2, 5, 40, broker.address, TOPIC_ID, leader_epoch=4)
-        batches = list(read_ranges([planned, planned._replace(end=10)], Projection(), LENIENT, on_loss=losses.append))
-    assert sum(batch.num_rows for batch in batches) == 15 + 5
-    assert [loss[:4] for loss in losses] == [("t", 2, 20, 40)]
-    assert "gone: the log was cut at 20 after these ranges were planned" in str(losses[0])
-
-
-def test_a_leader_epoch_that_the_partition_has_not_had_is_damaged_and_says_nothing() -> None:
-    with ScriptedBroker(log_of_epochs(3, 1 << 20, 3), [leading(3)] * 20) as broker:
-        assert read_planned(broker, 0, 30, leader_epoch=3) == list(range(30))
-
-
-def test_batches_after_a_gap_at_the_end_of_the_range_may_be_of_any_epoch() -> None:
-    first, _, third = log_of_epochs(3, 3, 5)
-    with ScriptedBroker([first, third], [leading(5)] * 20) as broker:
-        assert read_planned(broker, 0, 20, leader_epoch=3) == list(range(10))
-
-
-def test_the_broker_is_asked_whether_it_holds_what_was_read_before_a_lost_connection() -> None:
-    with ScriptedBroker(log_of_epochs(3, 3, 4, 4, 4, 4), [honest, hang_up, honest, hang_up]) as broker:
-        assert read_planned(broker, 5, 60, start_epoch=2) == list(range(5, 60))
-        assert broker.fetches[0].last_fetched_epoch == 2
-        restarted = [fetch for fetch in broker.fetches[1:] if fetch.last_fetched_epoch != -1]
-        assert restarted
-        assert all(fetch.last_fetched_epoch == (3 if fetch.fetch_offset <= 20 else 4) for fetch in restarted)
-
-
-def test_a_reader_whose_log_was_cut_before_its_position_is_told_where() -> None:
-    with ScriptedBroker(log_of_epochs(3, 3, 3), [honest, hang_up, *[diverging(3, 7)] * 9]) as broker:
-        with pytest.raises(
-            warmlog.LogTruncated, match=r"the log was cut at 7 after it had been read up to \d0, "
-        ) as raised:
-            read_planned(broker, 0, 30)
-        assert raised.value.diverging_offset == 7
-    with ScriptedBroker(log_of_epochs(3, 3, 3), [diverging(-1, -1)]) as broker:
-        with pytest.raises(warmlog.LogTruncated, match="cut at an unknown offset") as raised:
-            read_planned(broker, 5, 30, start_epoch=9)
-        assert (raised.value.offset, raised.value.diverging_offset) == (5, None)
