@@ -14,6 +14,6 @@ except ImportError:
     from warmlog.cluster.connection import Connection  # type: ignore[no-redef, import-not-found]
     from warmlog.cluster.options import ConnectionOptions  # type: ignore[no-redef, import-not-found]
 
-    connect = Connection.open
+    connect = Connection.open  # type: ignore[assignment]
 
 __all__ = ["Connection", "ConnectionOptions", "connect", "parse_address"]
