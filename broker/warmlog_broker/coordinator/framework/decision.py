@@ -42,6 +42,11 @@ class Key(msgspec.Struct, array_like=True, frozen=True, tag_field="kind", gc=Fal
 class Value(msgspec.Struct, array_like=True, frozen=True, tag_field="version", gc=False):
     """A value; the tag of each subclass is VERSION."""
 
+    @property
+    def held_bytes(self) -> int:
+        """What it takes in memory, about. Only what a client can make large or many counts."""
+        return 0
+
 
 KeyType = TypeVar("KeyType", bound=Key)
 
@@ -136,6 +141,14 @@ class OwnedState(Generic[V]):
     def get(self, name: str) -> V | None:
         """Return what is known of a group or a transactional id."""
         return self._found.get(name)
+
+    def _recount(self, owner: str, before_bytes: int, new_owner: str, after_bytes: int) -> None:
+        """Note that what `owner` held is `new_owner`'s, and takes `after_bytes`."""
+        if owner != new_owner:
+            self._hold(owner, -before_bytes)
+            self._hold(new_owner, after_bytes)
+        elif before_bytes != after_bytes:
+            self._hold(owner, after_bytes - before_bytes)
 
     def _hold(self, owner: str, more_bytes: int) -> None:
         held_bytes = self.held.get(owner, 0) + more_bytes

@@ -6,8 +6,9 @@ without it would be wrong, and no error would say so.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable
 from concurrent.futures import Executor
+from itertools import compress
 
 from warmlog_broker.coordinator.framework.decision import Record, State
 from warmlog_broker.replica.partition import Partition
@@ -74,8 +75,8 @@ def _records_in(piece: FileSlice, first_offset: int) -> tuple[int, list[Record]]
         next_offset = batch.next_offset
         if batch.header.is_control:
             continue
-        rows: Iterator[tuple[int, bytes | None, bytes | None]] = zip(
-            batch.offsets(), batch.keys(), batch.values(), strict=True
-        )
-        found.extend(Record(key, value) for offset, key, value in rows if key is not None and offset >= first_offset)
+        records: Iterable[tuple[bytes | None, bytes | None]] = zip(batch.keys(), batch.values(), strict=True)
+        if batch.base_offset < first_offset:
+            records = compress(records, (offset >= first_offset for offset in batch.offsets()))
+        found.extend(Record(key, value) for key, value in records if key is not None)
     return next_offset, found

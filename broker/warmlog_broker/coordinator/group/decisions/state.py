@@ -31,20 +31,8 @@ GROUP_BYTES = 1500
 
 
 def held_bytes(value: Value | None) -> int:
-    """Return what a value takes in memory, about; 0 for None. Only what a client can make large or many counts."""
-    match value:
-        case records.OffsetValue():
-            return 400 + len(value.metadata) + len(value.topic)
-        case records.MemberValue():
-            pattern_bytes = 8192 if value.pattern else 0  # two bits for each topic
-            return 2500 + pattern_bytes + sum(len(name) + 60 for name in value.topics)
-        case records.PendingValue():
-            return 400 + sum(held_bytes(each.value) for each in value.offsets)
-        case records.TargetValue():
-            return sum(250 + len(topic.name) + 400 * topic.partitions for topic in value.topics)
-        case classic.SavedRebalance():
-            return classic.held_bytes(value.members)
-    return 0
+    """Return what a value takes in memory, about; 0 for None."""
+    return 0 if value is None else value.held_bytes
 
 
 class Limits(NamedTuple):
@@ -202,6 +190,11 @@ class Group:
     """Soft: `Subscriptions.version` as of which the target is up to date, if the members are the same."""
 
     @property
+    def held_bytes(self) -> int:
+        """What it takes in memory, about, with its classic members."""
+        return self.size_bytes + self.soft_bytes
+
+    @property
     def is_classic(self) -> bool:
         """Return whether it has members of Kafka's classic protocol."""
         return self.rebalance is not None and bool(self.rebalance.members)
@@ -299,23 +292,20 @@ class Groups(OwnedState[Group]):
             return
         key, value = entry
         group = self._found.get(key.group)
-        if group is None:
-            if value is None:
-                return
+        if group is not None:
+            owner, before_bytes = group.owner, group.held_bytes
+        elif value is None:
+            return
+        else:
+            owner, before_bytes = "", 0
             group = self._found[key.group] = Group(key.group)
             self.beginning.discard(key.group)
-            self._hold(group.owner, group.size_bytes)
-        owner, before_bytes = group.owner, group.size_bytes
         group.replay(key, value)
-        more_bytes = group.size_bytes - before_bytes
-        if group.owner != owner:
-            self._hold(owner, -(before_bytes + group.soft_bytes))
-            more_bytes = group.size_bytes + group.soft_bytes
-        if more_bytes:
-            self._hold(group.owner, more_bytes)
         if value is None and group.is_bare():
             del self._found[key.group]
-            self._hold(group.owner, -(group.size_bytes + group.soft_bytes))
+            self._recount(owner, before_bytes, owner, 0)
+        else:
+            self._recount(owner, before_bytes, group.owner, group.held_bytes)
 
     def heard(
         self,

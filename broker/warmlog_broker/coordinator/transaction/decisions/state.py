@@ -23,6 +23,10 @@ MAX_PARTS = 30_000
 _DECIDED = (records.Status.COMMITTING, records.Status.ABORTING)
 
 
+Place = PartitionId | str
+"""A partition, or the name of a group."""
+
+
 class Incarnation(NamedTuple):
     producer_id: int
     epoch: int
@@ -68,6 +72,11 @@ class TransactionalId:
         """Whom the last change was made for."""
         return Incarnation(self.value.previous_producer_id, self.value.previous_epoch)
 
+    def may_have_open(self, place: Place, epoch: int) -> bool:
+        """Return whether its producer may have something open there; while a transaction ends, see `complete`."""
+        is_its_epoch = epoch == self.value.epoch or (self.is_ending and epoch == self.value.epoch - 1)
+        return is_its_epoch and (place in self.partitions or place in self.groups)
+
     @property
     def part_count(self) -> int:
         return len(self.partitions) + len(self.groups)
@@ -110,6 +119,10 @@ class Slot:
     def marker(self) -> Incarnation:
         """With the epoch of its markers, and of the next producer with this slot."""
         return Incarnation(self.value.producer_id, self.value.epoch + 1)
+
+    def may_have_open(self, place: Place, epoch: int) -> bool:
+        """Return whether its producer may have something open there."""
+        return epoch == self.value.epoch and place in self.partitions
 
 
 @dataclass(slots=True)
@@ -270,7 +283,7 @@ class Transactions(OwnedState[TransactionalId | Job]):
             return
         key, value = entry
         found = self._found.get(key.transactional_id)
-        before = _holding(found)
+        owner, before_bytes = ("", 0) if found is None else (found.value.owner, found.size_bytes)
         if isinstance(key, (records.IdKey, records.JobKey)) and value is None:
             found = None
             self._found.pop(key.transactional_id, None)
@@ -283,25 +296,16 @@ class Transactions(OwnedState[TransactionalId | Job]):
             found.replay(key, value)
         elif value is not None or key.transactional_id in self._early:
             self._early.setdefault(key.transactional_id, []).append((key, value))
-        after = _holding(found)
-        if before != after:
-            self._hold(before[0], -before[1])
-            self._hold(*after)
+        if found is None:
+            self._recount(owner, before_bytes, owner, 0)
+        else:
+            self._recount(owner, before_bytes, found.value.owner, found.size_bytes)
 
     def _begin(self, found: TransactionalId | Job) -> TransactionalId | Job:
         self._found[found.transactional_id] = found
         for key, value in self._early.pop(found.transactional_id, ()):
             found.replay(key, value)
         return found
-
-
-def _holding(found: TransactionalId | Job | None) -> tuple[str, int]:
-    """Return who holds a transactional id, and its size."""
-    return ("", 0) if found is None else (found.value.owner, found.size_bytes)
-
-
-Place = PartitionId | str
-"""A partition, or the name of a group."""
 
 
 def hanging(
@@ -316,23 +320,15 @@ def hanging(
     as open may have ended by then, and its marker is not in the backup. Nothing would ever end it, and its readers
     would wait for ever.
     """
-    known = set(_parts(transactions))
+    writers: dict[int, TransactionalId | Slot] = {}
+    for each in transactions:
+        if isinstance(each, Job):
+            writers |= {member.value.producer_id: member for member in each.members.values()}
+        else:
+            writers[each.value.producer_id] = each
     for place, producer, coordinator_epoch in opened:
-        if (place, producer) not in known:
+        writer = writers.get(producer.producer_id)
+        if writer is None or not writer.may_have_open(place, producer.epoch):
             marker = Incarnation(producer.producer_id, producer.epoch + 1)
             partitions, groups = ((), (place,)) if isinstance(place, str) else ((place,), ())
             yield max(coordinator_epoch, 0), Outcome(marker, False, partitions, groups)
-
-
-def _parts(transactions: Iterable[TransactionalId | Job]) -> Iterator[tuple[Place, Incarnation]]:
-    """Yield what may be open: while a transaction is ending, also with the epoch of its markers, see `complete`."""
-    for transaction in transactions:
-        if isinstance(transaction, Job):
-            for member in transaction.members.values():
-                yield from ((each, member.producer) for each in member.partitions)
-        else:
-            producer_id, epoch = transaction.producer
-            for open_epoch in (epoch - 1, epoch) if transaction.is_ending else (epoch,):
-                producer = Incarnation(producer_id, open_epoch)
-                yield from ((each, producer) for each in transaction.partitions)
-                yield from ((each, producer) for each in transaction.groups)
