@@ -16,7 +16,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, R
-from warmlog_broker.coordinator.framework.shard import Coordinator, ShardSurroundings
+from warmlog_broker.coordinator.framework.shard import Coordinator, ShardStatus, ShardSurroundings
 from warmlog_broker.coordinator.group.classic_groups import ClassicGroups
 from warmlog_broker.coordinator.group.decisions import membership, offsets
 from warmlog_broker.coordinator.group.decisions.records import KnownTopic
@@ -450,7 +450,7 @@ class GroupCoordinator:
         """Iterate over the groups that are there, GROUPS_A_TURN in each turn of the event loop, and their shards."""
         for shard in self.shards.active:
             async for name in in_turns([group.name for group in shard.state], GROUPS_A_TURN):
-                if shard in self.shards.active:
+                if shard.status is ShardStatus.ACTIVE:
                     yield shard, name
 
 
