@@ -375,6 +375,8 @@ def response_in(result: ReceivedResponse | WarmlogError) -> ReceivedResponse:
 class BrokerLink:
     """At most one connection to `address`, recreated on request, with growing pauses between failed attempts.
 
+    A connection that is lost within `retry_backoff_max_ms` counts as one, too: the broker may break off each request.
+
     `on_change` is called when it opens, is lost or becomes writable.
     """
 
@@ -396,8 +398,9 @@ class BrokerLink:
         self.lost_at_s = 0.0
         """When that was lost, or could not be made, by the event loop's clock; 0 for never."""
         self._attempt: asyncio.Task[None] | None = None
-        self._attempted_at_s = 0.0
-        self._failures = 0
+        self._attempted_at_s = self._connected_at_s = 0.0
+        self._failures = self._early_losses = 0
+        """Attempts, and connections, in a row."""
         self._is_closed = False
 
     @property
@@ -444,7 +447,7 @@ class BrokerLink:
 
     async def _connect(self) -> None:
         try:
-            await asyncio.sleep(pause_s(self._failures, self._options))
+            await asyncio.sleep(pause_s(self._failures + self._early_losses, self._options))
             connection = Connection(self.address, self._options, self._changed, self.throttle, self._allocate)
             await connection.open()
         except WarmlogError as error:
@@ -454,18 +457,18 @@ class BrokerLink:
                 _log.warning("%s; trying again", error)
             self.last_error = error
         else:
-            self.connection = connection if connection.is_open else None
+            self.connection, self._connected_at_s = connection, asyncio.get_running_loop().time()
             if self._failures:
                 _log.info("connected to broker %s after %d failed attempts", self.address, self._failures)
             self._failures = 0
         finally:
             self._attempt = None
-            self._on_change()
+            self._changed()
 
     def _changed(self) -> None:
-        if self.connection is None:
-            return
-        if not self.connection.is_open:
+        if self.connection is not None and not self.connection.is_open:
             self.connection = None
             self.lost_at_s = asyncio.get_running_loop().time()
+            is_early = self.lost_at_s - self._connected_at_s < self._options.retry_backoff_max_ms / 1000
+            self._early_losses = self._early_losses + 1 if is_early else 0
         self._on_change()

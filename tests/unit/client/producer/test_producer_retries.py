@@ -107,6 +107,15 @@ async def test_the_delivery_timeout_bounds_everything_and_names_the_reason() -> 
         assert (await asyncio.wait_for(client.send(TOPIC, b"later"), 25)).offset == 1
 
 
+async def test_a_broker_that_shakes_hands_and_breaks_off_at_each_batch_is_tried_again_after_growing_pauses() -> None:
+    options = {"delivery_timeout_ms": 2_000, "retry_backoff_ms": 50, "retry_backoff_max_ms": 1_000}
+    async with FakeBroker(t=1) as broker, producer(broker, **options) as client:
+        broker.faults.extend([Fault.LOSE_REQUEST] * 10_000)
+        with pytest.raises(warmlog.DeliveryTimeout):
+            await asyncio.wait_for(client.send(TOPIC, b"lost"), 25)
+        assert 4 <= len(broker.handshakes) <= 9
+
+
 async def test_what_expires_in_flight_is_settled_before_a_new_epoch_begins() -> None:
     async with FakeBroker(t=1) as broker, producer(broker, delivery_timeout_ms=800) as client:
         await client.send(TOPIC, b"first")
