@@ -31,6 +31,7 @@ from warmlog_broker.storage.directory.partition_files import (
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
 from warmlog_broker.storage.producer.producer_state import ProducerEntry
 from warmlog_broker.storage.producer.snapshots import SNAPSHOT_SUFFIX
+from warmlog_broker.storage.segment.file_records import DamagedLog
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name, split_name
 from warmlog_broker.storage.verify.producers import read_snapshot
 from warmlog_broker.storage.verify.report import Report, summarize
@@ -218,10 +219,12 @@ def _verify_segment(
         before = _identities(segment.paths)
         try:
             segment.run()
-        except FileNotFoundError:
+        except (FileNotFoundError, DamagedLog) as error:
             walk.report.discard_findings_in(segment.paths)
-            walk.report.note(f"{segment.path(LOG_KIND)}: removed meanwhile")
+            how = "cut" if isinstance(error, DamagedLog) else "removed"
+            walk.report.note(f"{segment.path(LOG_KIND)}: {how} meanwhile")
             walk.lose_track()
+            walk.is_end_known = end_offset is not None
             return
         except OSError as error:
             walk.report.find_unreadable(segment.path(LOG_KIND), error, expected="a log file that can be read")

@@ -28,7 +28,7 @@ from warmlog_broker.storage.verify import partition as verification
 from warmlog_broker.storage.verify.partition import verify_data_directory, verify_partition
 from warmlog_broker.storage.verify.report import MAX_FINDINGS_A_FILE, Report
 from warmlog_broker.storage.verify.segment import Expectations, SegmentVerification
-from warmlog_protocol.batch import read_header, seal_batch
+from warmlog_protocol.batch import BatchHeader, read_header, seal_batch
 from warmlog_protocol.batch.header import HEADER_BYTES
 
 # What is right
@@ -290,6 +290,24 @@ def test_a_segment_that_goes_meanwhile_is_none(room: LogRoom) -> None:
         verify_partition(directory, Expectations(has_dense_offsets=True), report, pause=lambda: None)
     assert texts(report) == []
     assert any("removed meanwhile" in note for note in report.notes)
+
+
+def test_a_log_that_a_follower_cuts_while_it_is_read_is_no_damage(
+    room: LogRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = room.path(room.files(".log")[-1])
+
+    class CutWhileItIsRead(SegmentVerification):
+        def _on_batch(self, records: FileRecords, header: BatchHeader, position: int) -> None:
+            if self.is_newest:
+                os.truncate(path, 0)
+            super()._on_batch(records, header, position)
+
+    monkeypatch.setattr(verification, "SegmentVerification", CutWhileItIsRead)
+    report, walk = verify(room.directory)
+    assert texts(report) == []
+    assert report.notes == [f"{path}: cut meanwhile"]
+    assert not walk.is_end_known, "checkpoints were read before, and may be above it"
 
 
 def test_an_index_that_is_trimmed_meanwhile_because_its_segment_rolls_is_none(
