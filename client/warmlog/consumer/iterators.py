@@ -265,6 +265,7 @@ class ArrowIterator(ItemIterator["pa.RecordBatch"]):
             if not parts:
                 if isinstance(error, UnreadableBatch) and error.next_offset < reader.position:
                     self._core.move(reader, error.next_offset, reader.epoch)
+                    self._core.split([batch], [batch.base_offset])  # which ends there now
                 raise error
             self._core.move(reader, parts[-1][1], reader.epoch)
         items, ends = zip(*parts, strict=True) if parts else ((), ())

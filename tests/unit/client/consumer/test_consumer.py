@@ -302,6 +302,23 @@ async def test_a_batch_whose_headers_are_malformed_is_passed_alone_by_an_iterato
             assert offsets == [offset for offset in range(6) if offset // 2 != number]
 
 
+async def test_only_the_part_of_a_large_batch_whose_headers_are_malformed_is_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("warmlog.arrow.reader.MAX_ROWS", 1)
+    async with FakeBroker(t=1) as broker:
+        batch = encode_batch([b"0", b"1", b"2"], timestamps_ms=0, base_offset=0, headers=[[("name", b"value")]] * 3)
+        body = bytearray(batch[61:])
+        body[body.index(b"value") - 2] = 0xC1  # a byte that msgpack never uses
+        broker.add_batch(TOPIC, 0, seal_batch(read_header(batch), bytes(body)))
+        async with consumer(broker) as client:
+            arrow = client.arrow("latest", columns=["offset", "headers"])
+            with pytest.raises(warmlog.UnreadableBatch, match="offset 0"):
+                await anext(arrow)
+            assert client.positions() == {"t-0": 1}
+            assert [each.column("offset").to_pylist() async for each in arrow] == [[1], [2]]
+
+
 @pytest.mark.parametrize("is_handed_over", [True, False])
 async def test_damage_that_is_not_there_when_the_batch_is_fetched_again_is_none(is_handed_over: bool) -> None:
     async with FakeBroker(t=1) as broker:
