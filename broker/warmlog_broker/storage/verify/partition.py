@@ -31,12 +31,11 @@ from warmlog_broker.storage.directory.partition_files import (
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
 from warmlog_broker.storage.producer.producer_state import ProducerEntry
 from warmlog_broker.storage.producer.snapshots import SNAPSHOT_SUFFIX
-from warmlog_broker.storage.segment.file_records import DamagedLog
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name, split_name
 from warmlog_broker.storage.verify.producers import read_snapshot
 from warmlog_broker.storage.verify.report import Report, summarize
 from warmlog_broker.storage.verify.segment import Expectations, LogWalk, SegmentVerification, pause
-from warmlog_protocol.errors import StorageError
+from warmlog_protocol.errors import CorruptBatch, StorageError
 
 SEGMENT_ATTEMPTS = 4
 """How often a segment is read if its files are replaced meanwhile."""
@@ -219,9 +218,9 @@ def _verify_segment(
         before = _identities(segment.paths)
         try:
             segment.run()
-        except (FileNotFoundError, DamagedLog) as error:
+        except (FileNotFoundError, CorruptBatch) as error:
             walk.report.discard_findings_in(segment.paths)
-            how = "cut" if isinstance(error, DamagedLog) else "removed"
+            how = "cut" if isinstance(error, CorruptBatch) else "removed"
             walk.report.note(f"{segment.path(LOG_KIND)}: {how} meanwhile")
             walk.lose_track()
             walk.is_end_known = end_offset is not None

@@ -292,8 +292,9 @@ def test_a_segment_that_goes_meanwhile_is_none(room: LogRoom) -> None:
     assert any("removed meanwhile" in note for note in report.notes)
 
 
+@pytest.mark.parametrize("following", [b"", bytes(1000)])
 def test_a_log_that_a_follower_cuts_while_it_is_read_is_no_damage(
-    room: LogRoom, monkeypatch: pytest.MonkeyPatch
+    room: LogRoom, monkeypatch: pytest.MonkeyPatch, following: bytes
 ) -> None:
     path = room.path(room.files(".log")[-1])
 
@@ -301,6 +302,7 @@ def test_a_log_that_a_follower_cuts_while_it_is_read_is_no_damage(
         def _on_batch(self, records: FileRecords, header: BatchHeader, position: int) -> None:
             if self.is_newest:
                 os.truncate(path, 0)
+                overwrite(path, 0, following)
             super()._on_batch(records, header, position)
 
     monkeypatch.setattr(verification, "SegmentVerification", CutWhileItIsRead)
