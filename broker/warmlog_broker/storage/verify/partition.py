@@ -213,9 +213,12 @@ def _verify_segment(
     """Check one segment, again if its files were replaced meanwhile, or an index was trimmed at a roll."""
     snapshots.begin_segment(base_offset)
     next_offset = walk.next_offset
+    following = [] if end_offset is None else [directory / segment_file_name(end_offset, LOG_KIND)]
     for _ in range(SEGMENT_ATTEMPTS):
+        if following and not following[0].exists():
+            end_offset, following = None, []  # the log was cut: this is the newest segment now
         segment = SegmentVerification(directory, base_offset, end_offset, walk)
-        before = _identities(segment.paths)
+        before = _identities(segment.paths + following)
         try:
             segment.run()
         except (FileNotFoundError, CorruptBatch) as error:
@@ -232,7 +235,7 @@ def _verify_segment(
             if end_offset is not None:
                 snapshots.compare_up_to(end_offset)  # the producers are unknown: snapshots are only read
             return
-        if _identities(segment.paths) == before or not walk.report.has_findings_in(segment.paths):
+        if _identities(segment.paths + following) == before or not walk.report.has_findings_in(segment.paths):
             return
         walk.report.discard_findings_in(segment.paths)
         walk.next_offset, walk.is_after_damage = next_offset, True

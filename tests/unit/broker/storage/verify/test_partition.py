@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from truncating import truncate_to
 from unit.broker.storage.log_files import batch_of, overwrite
 from unit.broker.storage.log_room import QUICK, LogRoom, make_batch
 from unit.broker.storage.verify.verification_room import (
@@ -290,6 +291,22 @@ def test_a_segment_that_goes_meanwhile_is_none(room: LogRoom) -> None:
         verify_partition(directory, Expectations(has_dense_offsets=True), report, pause=lambda: None)
     assert texts(report) == []
     assert any("removed meanwhile" in note for note in report.notes)
+
+
+def test_a_log_that_a_follower_cuts_after_its_files_were_listed_is_no_damage(
+    room: LogRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, original = room.open(), os.scandir
+
+    def scan_then_cut(path: Path) -> object:
+        found = list(original(path))
+        truncate_to(log, 11, room.now_ms)
+        return nullcontext(found)
+
+    monkeypatch.setattr("warmlog_broker.storage.verify.partition.os.scandir", scan_then_cut)
+    report, walk = verify(room.directory)
+    assert texts(report) == []
+    assert walk.next_offset == 10
 
 
 @pytest.mark.parametrize("following", [b"", bytes(1000)])
