@@ -14,7 +14,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from typing import Self, TypeVar, cast
+from typing import Self, TypeVar
 
 from warmlog_protocol.errors import ApiError, ProtocolError, RemoteProtocolError, WarmlogError
 from warmlog_protocol.messages import AuthenticateResponse, HandshakeRequest, HandshakeResponse, Message
@@ -96,6 +96,8 @@ class Connection(asyncio.BufferedProtocol):
         self._silent_since_s = 0.0
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        """Set once the loop has handed it over: if the attempt is cancelled before, the loop closes it, and uvloop does
+        not say when."""
         self._is_paused = False
         self._throttle = throttle or Throttle()
         self._throttled: asyncio.TimerHandle | None = None
@@ -116,13 +118,14 @@ class Connection(asyncio.BufferedProtocol):
         tls = options.tls_context()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._loop.create_connection(
+                self._transport, _ = await self._loop.create_connection(
                     lambda: self,
                     *address,
                     ssl=tls,
                     server_hostname=address.host if tls else None,
                     ssl_handshake_timeout=timeout_s if tls else None,
                 )
+                self._transport.set_write_buffer_limits(WRITE_HIGH_WATER_BYTES)
                 self.broker = await self.call(introduction, HandshakeResponse)
                 await self._authenticate(self.broker)
         except TimeoutError:
@@ -247,10 +250,6 @@ class Connection(asyncio.BufferedProtocol):
         self._authenticating = self._loop.create_task(begin(), name=f"warmlog authenticate {self.address}")
 
     # --- what the transport calls ---------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(WRITE_HIGH_WATER_BYTES)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
         return self._core.get_buffer()

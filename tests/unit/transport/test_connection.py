@@ -4,6 +4,7 @@ import asyncio
 import struct
 
 import pytest
+import uvloop
 
 from fake_broker import FakeBroker
 from warmlog.errors import BrokerUnavailable, RemoteProtocolError, WarmlogError
@@ -255,3 +256,20 @@ def test_delays_that_overlap_are_counted_once() -> None:
     assert throttle.note(m.MetadataResponse("c", 0, [], [], 3000), 20.0)
     throttle.reset(21.0)
     assert throttle.elapsed_s(30.0) == 5.0
+
+
+def test_an_attempt_that_is_cancelled_as_it_gets_its_socket_ends() -> None:
+    """uvloop closes the socket then, and calls no `connection_lost`."""
+
+    async def cancelled() -> None:
+        class Made(Connection):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                super().connection_made(transport)
+                asyncio.get_running_loop().call_soon(attempt.cancel)
+
+        async with FakeBroker() as broker:
+            attempt = asyncio.create_task(Made(Address("127.0.0.1", broker.port), OPTIONS).open())
+            await asyncio.wait([attempt], timeout=3)
+            assert attempt.cancelled()
+
+    uvloop.run(cancelled())
