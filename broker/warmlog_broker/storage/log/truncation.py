@@ -107,7 +107,8 @@ class LogTruncation:
                 break
             segment = lower
         end_offset = segment.base_offset if last is None else last.next_offset
-        return Cut(local.directory, Truncation(end_offset, min(end_offset, self._bounds.log_start_offset)), segment)
+        truncation = Truncation(end_offset, min(end_offset, self._bounds.log_start_offset))
+        return Cut(local.directory, truncation, local.segments.floor(end_offset))
 
     def begin_fully(self, offset: int, log_start_offset: int | None = None, removed_below: int = 0) -> Cut:
         """As `begin`, for everything, epochs and producers too: the next batch gets `offset`, or a later one.

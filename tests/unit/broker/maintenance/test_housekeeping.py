@@ -106,7 +106,7 @@ async def test_what_a_copy_in_another_directory_takes_out_is_unlinked_too(room: 
     partition.switch_to(Log.take_over(partition.log, copied, NOW_MS))
     partition.complete_switch()
     truncate_to(partition.log, 3, NOW_MS)
-    assert len(files(partition, ".log.deleted")) == 7
+    assert len(files(partition, ".log.deleted")) == 6
     assert await room.unlink(partition, is_due=True) == []
 
 

@@ -107,6 +107,21 @@ class TestTruncateTo:
         truncate_to(room.log, 0, NOW_MS)
         assert len(room.log.producers) == 0
 
+    def test_a_segment_that_begins_where_the_log_is_cut_stays_and_no_producers_are_read_before_it(
+        self, room: LogRoom
+    ) -> None:
+        """The segment before it may have millions of batches."""
+        for sequence in range(4):
+            room.append(b"%d" % sequence, producer=(7, 0, sequence))
+            if sequence == 1:
+                room.log.local.roll(NOW_MS)
+        room.flush()
+        with patch("warmlog_broker.storage.producer.replay.replay") as replay:
+            truncate_to(room.log, 2, NOW_MS)
+        replay.assert_not_called()
+        assert room.log.local.segments.base_offsets == [0, 2]
+        assert room.append(b"2", producer=(7, 0, 2)).first_offset == 2
+
     @pytest.mark.parametrize("offset", [3, 0])
     def test_its_syncs_may_run_in_a_thread_and_nothing_counts_as_cut_before_they_have(
         self, room: LogRoom, offset: int
