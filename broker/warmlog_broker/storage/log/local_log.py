@@ -396,7 +396,7 @@ class LocalLog:
         is_replaced = base_offset == old.base_offset
         try:
             if is_replaced:
-                self.retire(old)
+                self.retire(old, keeps_snapshot=True)
             else:
                 self.take_snapshot(base_offset)
                 old.on_become_inactive()

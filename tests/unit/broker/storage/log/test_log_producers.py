@@ -112,6 +112,13 @@ def test_a_snapshot_is_taken_at_each_roll_and_at_the_end(room: LogRoom) -> None:
     assert room.files(".snapshot") == expected
 
 
+def test_an_empty_segment_that_another_replaces_leaves_the_snapshot(room: LogRoom) -> None:
+    send(room, 0)
+    for _ in range(2):
+        room.log.local.roll(room.now_ms)
+        assert room.files(".snapshot") == [f"{1:020d}.snapshot"]
+
+
 def test_snapshots_of_what_was_cut_off_are_not_believed(room: LogRoom) -> None:
     for sequence in range(6):
         send(room, sequence)
