@@ -125,7 +125,10 @@ class Comparison:
         here.start()
         for unit in here.units:
             self._console.print(unit, style="dim")
-            self._measure_unit(unit, rounds)
+            try:
+                self._measure_unit(unit, rounds)
+            except Missing as reason:  # the figures of the others stay
+                self._console.print(f"{unit} ended early: {reason}", style="red")
         base.end()
         here.end()
 
