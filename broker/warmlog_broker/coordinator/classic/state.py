@@ -56,11 +56,6 @@ class SavedRebalance(Value, frozen=True, tag=VERSION, gc=False):
     leader: str
     members: tuple[SavedMember, ...]
 
-    @property
-    def held_bytes(self) -> int:
-        """As Value."""
-        return held_bytes(self.members)
-
 
 class Member(SavedMember, frozen=True):
     """A member. `joining` and `syncing` are its requests that wait for their responses; the machine only keeps them."""

@@ -42,11 +42,6 @@ class Key(msgspec.Struct, array_like=True, frozen=True, tag_field="kind", gc=Fal
 class Value(msgspec.Struct, array_like=True, frozen=True, tag_field="version", gc=False):
     """A value; the tag of each subclass is VERSION."""
 
-    @property
-    def held_bytes(self) -> int:
-        """What it takes in memory, about. Only what a client can make large or many counts."""
-        return 0
-
 
 KeyType = TypeVar("KeyType", bound=Key)
 

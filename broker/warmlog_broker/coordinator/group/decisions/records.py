@@ -87,12 +87,6 @@ class MemberValue(Value, frozen=True, tag=VERSION, gc=False):
     predecessors: tuple[str, ...] = ()
     principal: str = ""
 
-    @property
-    def held_bytes(self) -> int:
-        """As Value."""
-        pattern_bytes = 8192 if self.pattern else 0  # two bits for each topic
-        return 2500 + pattern_bytes + sum(len(name) + 60 for name in self.topics)
-
 
 class KnownTopic(NamedTuple):
     topic_id: bytes
@@ -104,11 +98,6 @@ class TargetValue(Value, frozen=True, tag=VERSION, gc=False):
     epoch: int = 0
     assignor: str = ""
     topics: tuple[KnownTopic, ...] = ()
-
-    @property
-    def held_bytes(self) -> int:
-        """As Value."""
-        return sum(250 + len(topic.name) + 400 * topic.partitions for topic in self.topics)
 
 
 class ShareValue(Value, frozen=True, tag=VERSION, gc=False):
@@ -129,11 +118,6 @@ class OffsetValue(Value, frozen=True, tag=VERSION, gc=False):
     topic: str
     committed_at_ms: int
 
-    @property
-    def held_bytes(self) -> int:
-        """As Value."""
-        return 400 + len(self.metadata) + len(self.topic)
-
 
 class PendingOffset(NamedTuple):
     topic_id: bytes
@@ -146,11 +130,6 @@ class PendingValue(Value, frozen=True, tag=VERSION, gc=False):
     at_ms: int
     offsets: tuple[PendingOffset, ...] = ()
     coordinator_epoch: int = -1
-
-    @property
-    def held_bytes(self) -> int:
-        """As Value."""
-        return 400 + sum([each.value.held_bytes for each in self.offsets])
 
 
 CODEC: RecordCodec[OfGroup] = RecordCodec(

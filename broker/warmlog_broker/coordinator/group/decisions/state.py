@@ -31,8 +31,20 @@ GROUP_BYTES = 1500
 
 
 def held_bytes(value: Value | None) -> int:
-    """Return what a value takes in memory, about; 0 for None."""
-    return 0 if value is None else value.held_bytes
+    """Return what a value takes in memory, about; 0 for None. Only what a client can make large or many counts."""
+    match value:
+        case records.OffsetValue():
+            return 400 + len(value.metadata) + len(value.topic)
+        case records.MemberValue():
+            pattern_bytes = 8192 if value.pattern else 0  # two bits for each topic
+            return 2500 + pattern_bytes + sum(len(name) + 60 for name in value.topics)
+        case records.PendingValue():
+            return 400 + sum(held_bytes(each.value) for each in value.offsets)
+        case records.TargetValue():
+            return sum(250 + len(topic.name) + 400 * topic.partitions for topic in value.topics)
+        case classic.SavedRebalance():
+            return classic.held_bytes(value.members)
+    return 0
 
 
 class Limits(NamedTuple):
