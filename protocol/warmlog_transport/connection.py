@@ -399,7 +399,7 @@ class BrokerLink:
         self._attempt: asyncio.Task[None] | None = None
         self._attempted_at_s = self._connected_at_s = 0.0
         self._failures = self._early_losses = 0
-        """Attempts, and connections, in a row."""
+        """Attempts that failed, and connections that were lost early, in a row."""
         self._is_closed = False
 
     @property

@@ -182,7 +182,7 @@ class LogFlusher:
 
         There is a restart point then, unless little was checked and no file has changed. A full disk leaves it out,
         too: the next start reads more batches. Epochs of batches that were checked are written if the file lacks them,
-        since the next start may begin behind these batches.
+        since the next start may begin after these batches.
         """
         is_much = checked_batches >= IDLE_BATCHES or checked_bytes >= IDLE_BYTES
         is_changed = is_much or not self._local.unsynced.is_empty

@@ -202,7 +202,7 @@ class Group:
     """Soft: `Subscriptions.version` as of which the target is up to date, if the members are the same."""
 
     @property
-    def held_bytes(self) -> int:
+    def total_bytes(self) -> int:
         """What it takes in memory, about, with its classic members."""
         return self.size_bytes + self.soft_bytes
 
@@ -305,7 +305,7 @@ class Groups(OwnedState[Group]):
         key, value = entry
         group = self._found.get(key.group)
         if group is not None:
-            owner, before_bytes = group.owner, group.held_bytes
+            owner, before_bytes = group.owner, group.total_bytes
         elif value is None:
             return
         else:
@@ -317,7 +317,7 @@ class Groups(OwnedState[Group]):
             del self._found[key.group]
             self._recount(owner, before_bytes, owner, 0)
         else:
-            self._recount(owner, before_bytes, group.owner, group.held_bytes)
+            self._recount(owner, before_bytes, group.owner, group.total_bytes)
 
     def heard(
         self,
