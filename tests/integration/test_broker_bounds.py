@@ -30,6 +30,8 @@ MIB = 2**20
 RECEIVE_TIMEOUT_MS = 8000
 PRODUCE_TIMEOUT_S = 7.0
 """Less than a request may take to come: who waits longer has waited for the stalled ones."""
+STALLED_ENDS_WITHIN_S = PRODUCE_TIMEOUT_S + 4 * RECEIVE_TIMEOUT_MS / 1000
+"""Who gets memory last sends much in its first window, and is cut at the end of the second: 23 s if nothing is busy."""
 
 
 def resident_bytes(broker: BrokerProcess, field: str = "VmRSS") -> int:
@@ -53,7 +55,7 @@ def half_sent(address: str, frame_bytes: int, sent_bytes: int) -> WireClient:
     client.socket.settimeout(0.1)
     with suppress(TimeoutError):  # the broker has no memory for more, and does not read it
         client.socket.sendall(frame + bytes(sent_bytes))
-    client.socket.settimeout(20)
+    client.socket.settimeout(STALLED_ENDS_WITHIN_S)
     return client
 
 
