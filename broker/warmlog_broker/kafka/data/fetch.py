@@ -126,8 +126,8 @@ async def _converted(
 ) -> MessageWithSlices:
     """Respond with the rows of partitions that have columns; one that cannot be converted has an error.
 
-    As in a read, the first partition that has any batch gets at least one, unless earlier responses of the connection
-    are unsent and responses take too much memory. If the connection ends, the conversion does.
+    As in a read, the first partition that has any batch gets at least one, unless other responses of the connection are
+    in memory and responses take too much of it. If the connection ends, the conversion does.
     """
     services = kafka.services
     unconverted = set(columnar)
